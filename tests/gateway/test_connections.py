@@ -22,14 +22,14 @@ from tests.gateway.harness import TIMEOUT_S, wait_until
 from tests.gateway.test_attacks import HELLO
 from toolfold.cli.serve import open_listening_socket
 from toolfold.errors import ConfigError
-from toolfold.gateway import http_connections
+from toolfold.gateway import bounded_protocol
 from toolfold.gateway import listening as listening_module
 
 SHORT_DEADLINES = """
 import sys
-from toolfold.gateway import http_connections
-http_connections.HEADER_TIMEOUT_S = 1.0
-http_connections.BODY_CONNECTION_TIMEOUT_S = 1.0
+from toolfold.gateway import bounded_protocol
+bounded_protocol.HEADER_TIMEOUT_S = 1.0
+bounded_protocol.BODY_CONNECTION_TIMEOUT_S = 1.0
 from toolfold.cli import main
 sys.argv[0] = "toolfold"
 main()
@@ -180,7 +180,7 @@ async def uvicorn_server(body: bytes = b"") -> AsyncIterator[tuple[uvicorn.Serve
         await send({"type": "http.response.body", "body": body})
 
     config = uvicorn.Config(
-        answer, http=http_connections.make_bounded_protocol(), lifespan="off", log_config=None
+        answer, http=bounded_protocol.make_bounded_protocol(), lifespan="off", log_config=None
     )
     server = uvicorn.Server(config)
     with socket.socket() as listening:
@@ -200,7 +200,7 @@ async def test_number_of_open_connections_stays_within_the_limit_after_bursts_of
 ) -> None:
     """All connections of a burst are accepted in one turn of the loop."""
     limit = 20
-    monkeypatch.setattr(http_connections, "MAX_CONNECTIONS", limit)
+    monkeypatch.setattr(bounded_protocol, "MAX_CONNECTIONS", limit)
     async with uvicorn_server() as (server, port):
         with contextlib.ExitStack() as stack:
             for _ in range(3):
@@ -228,7 +228,7 @@ async def test_gateway_answers_a_client_while_clients_that_read_no_response_use_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     limit = 10
-    monkeypatch.setattr(http_connections, "MAX_CONNECTIONS", limit)
+    monkeypatch.setattr(bounded_protocol, "MAX_CONNECTIONS", limit)
     async with uvicorn_server(LARGE) as (server, port):
         with contextlib.ExitStack() as stack:
             for _ in range(limit + 2):
@@ -246,7 +246,7 @@ async def test_gateway_answers_a_client_while_clients_that_read_no_response_use_
 async def test_connection_is_closed_after_a_timeout_if_the_client_does_not_read_a_large_response(
     monkeypatch: pytest.MonkeyPatch, requests: int
 ) -> None:
-    monkeypatch.setattr(http_connections, "STALLED_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(bounded_protocol, "STALLED_TIMEOUT_S", 0.2)
     async with uvicorn_server(LARGE) as (server, port), asyncio.timeout(TIMEOUT_S):
         with connect_without_reading(port, requests):
             while not server.server_state.connections:  # noqa: ASYNC110 - uvicorn has no event for it

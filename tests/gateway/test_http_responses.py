@@ -14,7 +14,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from toolfold.gateway.http_connections import RefusedRequests, make_bounded_protocol
+from toolfold.gateway.bounded_protocol import make_bounded_protocol
+from toolfold.gateway.http_connections import RefusedRequests
 from toolfold.gateway.http_protocol import LimitedProtocol
 from toolfold.loops import make_network_loop
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import select
 import socket
 import threading
@@ -19,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolfold.gateway.http_requests import MAX_HEADER_BYTES, BadRequest, parse_head
 from toolfold.gateway.listening import listen_on
 from toolfold.gateway.listing_record import (
     Answers,
@@ -29,14 +29,12 @@ from toolfold.gateway.listing_record import (
 )
 from toolfold.gateway.request_origin import is_accepted_host, is_accepted_origin
 
-MAX_HEAD_BYTES = 16_384
 MAX_BODY_BYTES = 100_000
 """Longer messages are not listing requests."""
 MAX_CONNECTIONS = 64
 """Further connections wait until the gateway accepts them."""
 MAX_ANSWERED = 500
 _CHUNK_BYTES = 65_536
-_HEADER = re.compile(rb"([A-Za-z0-9-]+):[ \t]*([\x20-\x7e]*?)[ \t]*")
 _HEADERS = frozenset(
     (
         *("host", "origin", "accept", "accept-encoding", "accept-language", "cache-control", "connection"),
@@ -178,11 +176,12 @@ class _EarlyConnection:
                 raise ConnectionResetError
             self._received += chunk
         while not self._is_waiting and (end := self._received.find(b"\r\n\r\n")) >= 0:
-            headers = _parse_head(bytes(self._received[:end]), conversation.start.path)
-            size = _body_size(headers) if headers is not None else None
-            if headers is None or size is None:
+            head = bytes(self._received[: end + 4])
+            found = _read_head(head, conversation.start.path) if end <= MAX_HEADER_BYTES else None
+            if found is None:
                 self._is_waiting = True
                 return
+            headers, size = found
             if len(self._received) < end + 4 + size:
                 return
             body = bytes(self._received[end + 4 : end + 4 + size])
@@ -192,27 +191,24 @@ class _EarlyConnection:
                 return
             del self._received[: end + 4 + size]
             self._unsent += response
-        self._is_waiting |= len(self._received) > MAX_HEAD_BYTES + MAX_BODY_BYTES
+        self._is_waiting |= len(self._received) > MAX_HEADER_BYTES + MAX_BODY_BYTES
 
 
-def _parse_head(head: bytes, path: str) -> Headers | None:
-    """Return the headers of a POST request to `path`; None if the gateway must answer the request."""
-    first, *lines = head.split(b"\r\n")
-    if first != f"POST {path} HTTP/1.1".encode() or len(head) > MAX_HEAD_BYTES:
+def _read_head(head: bytes, path: str) -> tuple[Headers, int] | None:
+    """Return headers and body length of a POST request to `path`; None if the gateway must answer it."""
+    try:
+        request = parse_head(head)
+    except BadRequest:
         return None
-    headers: Headers = {}
-    for line in lines:
-        found = _HEADER.fullmatch(line)
-        name = found[1].decode().lower() if found else ""
-        if found is None or name not in _HEADERS or name in headers:
-            return None
-        headers[name] = found[2].decode()
-    return headers
-
-
-def _body_size(headers: Headers) -> int | None:
-    length = headers.get("content-length", "")
-    return int(length) if re.fullmatch(r"\d{1,6}", length) and int(length) <= MAX_BODY_BYTES else None
+    if (request.method, request.target, request.version) != ("POST", path.encode(), "1.1"):
+        return None
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
+    is_plain = all(value.isascii() and value.isprintable() for value in headers.values())
+    if len(headers) < len(request.headers) or not is_plain or not headers.keys() <= _HEADERS:
+        return None
+    size = request.body_length
+    has_length = "content-length" in headers and size is not None and size <= MAX_BODY_BYTES
+    return (headers, size) if has_length and size is not None else None
 
 
 @dataclass(slots=True)

@@ -360,7 +360,8 @@ def make_server_config(app: App | Starlette, **options: Unpack[ServerOptions]) -
     """Return uvicorn's configuration for the gateway, with limits on each connection."""
     import uvicorn
 
-    from toolfold.gateway.http_connections import KEEP_ALIVE_TIMEOUT_S, make_bounded_protocol
+    from toolfold.gateway.bounded_protocol import make_bounded_protocol
+    from toolfold.gateway.http_connections import KEEP_ALIVE_TIMEOUT_S
 
     # No WebSockets: they are not used, and every request would be checked for them. No proxy headers: a
     # client could fake its address, and so hide which process of this machine it is. No server header: the
