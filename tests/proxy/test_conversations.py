@@ -43,19 +43,19 @@ def test_cache_marker_added_to_the_first_message_does_not_start_a_new_conversati
     assert known.find("client", [{"role": "user", "content": [block]}, say("One")], WIRE) == first
 
 
-def test_equal_messages_from_two_clients_belong_to_two_conversations() -> None:
+def test_equal_messages_from_two_clients_are_treated_as_two_conversations() -> None:
     known = Conversations()
     assert known.find("other", [HELLO, say("One")], WIRE) != start(known, text="One")
 
 
-def test_conversation_unknown_to_the_proxy_is_identified_by_its_first_message_and_reply() -> None:
+def test_conversation_not_seen_before_is_identified_by_its_first_message_and_reply() -> None:
     known = Conversations()
     first = known.find("client", [HELLO, say("One"), NEXT], WIRE)
     assert known.find("client", [HELLO, say("One"), NEXT, say("Two"), NEXT], WIRE) == first
     assert known.find("client", [HELLO, say("Other"), NEXT], WIRE) != first
 
 
-def test_request_to_count_tokens_does_not_start_a_new_conversation() -> None:
+def test_token_counting_request_does_not_start_a_new_conversation() -> None:
     known = Conversations()
     counted = [known.find("client", [HELLO], WIRE, is_counted=True) for _ in range(2)]
     assert counted[0] == counted[1] != known.find("client", [HELLO], WIRE)

@@ -398,7 +398,7 @@ def test_proxy_falls_back_to_the_original_request_if_the_provider_rejects_the_fo
 @each_api
 @with_and_without_streaming
 @pytest.mark.parametrize("status", [401, 429, 500, 529])
-def test_error_response_to_the_request_after_a_tool_search_reaches_the_client_unchanged(
+def test_error_response_to_the_follow_up_request_after_a_tool_search_is_forwarded_unchanged(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool, status: int
 ) -> None:
     upstream.answer = answer_in_turn(say(Say("", [SEARCH])), refuse(status, retry_after="9"))
@@ -488,7 +488,7 @@ def test_streamed_replies_before_and_after_tool_searches_are_merged_with_one_sta
 
 
 @with_and_without_streaming
-def test_reply_with_a_tool_search_and_a_client_tool_call_has_the_stop_reason_tool_use(
+def test_reply_with_a_tool_search_and_a_client_tool_call_keeps_the_stop_reason_tool_use(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     upstream.answer = say(Say("", [SEARCH, FORECAST_CALL]))

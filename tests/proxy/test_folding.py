@@ -112,7 +112,7 @@ def test_request_after_a_tool_search_appends_messages_to_the_unchanged_previous_
 
 @each_api
 @with_and_without_streaming
-def test_client_gets_the_text_written_before_a_tool_search_followed_by_the_text_after_it(
+def test_client_gets_the_texts_before_and_after_a_tool_search_in_order(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, _ = converse(served, upstream, api, stream, Say("Searching. ", [SEARCH]), Say("It will be sunny."))
@@ -157,7 +157,7 @@ def test_hidden_tool_call_with_a_missing_argument_is_answered_with_an_error_to_t
 
 @each_api
 @with_and_without_streaming
-def test_request_is_sent_with_all_tools_of_the_client_after_too_many_tool_searches(
+def test_proxy_sends_all_tools_of_the_client_after_too_many_tool_searches(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     script = (
@@ -297,7 +297,7 @@ def test_built_in_client_tools_stay_in_the_request_beside_the_tools_selected_for
 
 
 @with_and_without_streaming
-def test_thinking_before_a_tool_search_is_sent_back_to_the_provider_with_its_signature(
+def test_thinking_block_before_a_tool_search_is_returned_to_the_provider_with_its_signature(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     thought = "I must find a tool for the weather."
@@ -503,7 +503,7 @@ def test_request_with_hidden_tools_is_cancelled_at_the_provider_if_the_client_di
     ],
     ids=["reserved name", "repeated name", "no list", "empty", "several answers", "no messages"],
 )
-def test_request_whose_tools_cannot_be_hidden_is_forwarded_unchanged(
+def test_request_with_tools_that_cannot_be_hidden_is_forwarded_unchanged(
     served: RunningProxy, upstream: Upstream, change: Json
 ) -> None:
     body = _request_body("chat", stream=False) | change

@@ -204,7 +204,7 @@ def test_misspelt_provider_in_the_settings_prevents_startup_and_the_error_sugges
         raise AssertionError("the proxy started")
 
 
-def test_client_token_is_accepted_in_either_header_and_never_forwarded_to_the_provider(
+def test_client_token_is_accepted_in_both_supported_headers_and_never_forwarded_to_the_provider(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     with serve_proxy(tmp_path, upstream.url, allow_anonymous=False) as served:
@@ -338,7 +338,7 @@ def test_request_with_two_api_key_headers_is_refused(served: RunningProxy, upstr
     assert upstream.received == []
 
 
-def test_provider_with_a_configured_api_key_gets_no_cookies_or_api_keys_of_the_client(
+def test_client_cookies_and_api_keys_are_not_sent_to_a_provider_with_a_configured_api_key(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     settings = {

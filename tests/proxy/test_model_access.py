@@ -81,7 +81,7 @@ def ask(
         (("key:house", "model:house-*"), (), "house-1", True),
     ],
 )
-def test_model_request_is_accepted_only_if_the_rules_of_the_user_allow_model_and_key(
+def test_model_request_is_accepted_only_if_the_rules_of_the_user_allow_the_model_and_its_api_key(
     served: RunningProxy,
     upstream: Upstream,
     allowed: tuple[str, ...],
@@ -95,7 +95,7 @@ def test_model_request_is_accepted_only_if_the_rules_of_the_user_allow_model_and
     assert len(upstream.received) == is_accepted
 
 
-def test_refused_model_request_logs_the_rule_and_its_team_and_tells_the_client_neither(
+def test_model_request_refused_by_a_team_rule_logs_the_rule_without_revealing_it_to_the_client(
     served: RunningProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = add_user(served)
@@ -121,7 +121,7 @@ def test_refused_model_request_logs_the_rule_and_its_team_and_tells_the_client_n
         ("files", b"x"),
     ],
 )
-def test_request_of_a_user_limited_to_models_is_refused_if_its_model_is_not_certain(
+def test_request_with_an_ambiguous_model_is_refused_for_a_user_limited_to_certain_models(
     served: RunningProxy, upstream: Upstream, path: str, body: bytes
 ) -> None:
     token = add_user(served, allowed=("model:gpt-*",))
@@ -131,20 +131,20 @@ def test_request_of_a_user_limited_to_models_is_refused_if_its_model_is_not_cert
     assert not upstream.received
 
 
-def test_user_limited_to_models_can_still_list_models(served: RunningProxy) -> None:
+def test_user_limited_to_certain_models_can_still_request_the_model_list(served: RunningProxy) -> None:
     token = add_user(served, allowed=("model:gpt-*",))
     headers = {"x-toolfold-token": token}
     assert httpx2.get(f"{served.url}/v1/models", headers=headers, timeout=TIMEOUT_S).status_code == 200
 
 
-def test_with_access_denied_by_default_a_user_can_use_only_models_that_a_rule_allows() -> None:
+def test_user_can_use_only_explicitly_allowed_models_if_access_is_denied_by_default() -> None:
     directory = Directory({"1": User("1", "ann", allowed=("web",))}, denies_by_default=True)
     assert "gateway.default_access is deny" in directory.explain_model_refusal("1", "gpt-4o", "openai")
     team = Team("red", frozenset({"1"}), allowed=("model:gpt-*",))
     assert directory.with_team(team).explain_model_refusal("1", "gpt-4o", "openai") == ""
 
 
-def test_cost_limit_counts_a_model_without_a_known_price_like_the_most_expensive_model_of_its_provider(
+def test_model_of_unknown_price_counts_towards_the_cost_limit_at_the_highest_price_of_its_provider(
     served: RunningProxy, upstream: Upstream, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     token, users = add_user(served), served.tokens.users
@@ -166,14 +166,14 @@ def test_cost_limit_counts_a_model_without_a_known_price_like_the_most_expensive
 @pytest.mark.parametrize(
     ("provider", "expected"), [("openai", 17.5), ("anthropic", 6.25 + 25.0), ("ollama", 6.25 + 25.0)]
 )
-def test_model_without_a_known_price_is_charged_the_highest_known_price_of_its_provider(
+def test_model_of_unknown_price_is_charged_the_highest_known_price_of_its_provider(
     provider: str, expected: float
 ) -> None:
     assert ModelPrices().charge(["mystery"], provider, MILLION) == pytest.approx(expected)
     assert ModelPrices().find_cost("mystery", MILLION) is None
 
 
-def test_configured_price_of_a_model_replaces_known_and_fallback_prices() -> None:
+def test_configured_model_price_overrides_known_and_fallback_prices() -> None:
     prices = ModelPrices(
         {
             "local-*": PriceSettings(input=0, output=0),

@@ -165,7 +165,7 @@ def test_tools_selected_for_a_message_are_added_to_the_input_with_their_full_cli
     assert after["tools"] == before["tools"]
 
 
-def test_cache_marker_of_a_natively_deferred_tool_moves_to_a_bridge_tool(
+def test_cache_marker_of_a_natively_deferred_tool_is_moved_to_a_bridge_tool(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     mark = {"cache_control": {"type": "ephemeral"}}
@@ -240,7 +240,7 @@ def test_native_tool_deferral_is_by_default_used_only_for_models_that_support_it
     assert auto.are_used(openai, responses, "gpt-5.5")
 
 
-def test_adding_a_value_to_the_anthropic_beta_header_keeps_the_values_that_the_client_sent() -> None:
+def test_adding_a_value_to_the_anthropic_beta_header_keeps_the_values_of_the_client() -> None:
     headers = [(b"Anthropic-Beta", b"one, two"), (b"x", b"y")]
     assert add_header_value(headers, "anthropic-beta", "three") == [
         (b"x", b"y"),

@@ -155,7 +155,7 @@ def test_next_request_to_the_provider_repeats_proxy_tool_calls_that_were_hidden_
 
 
 @each_api
-def test_results_of_proxy_tools_do_not_reach_another_conversation_with_the_same_reply_text(
+def test_results_of_proxy_tools_are_not_added_to_another_conversation_with_the_same_reply_text(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     secret: tuple[str, Json] = ("take_note", {"text": "the secret"})
@@ -169,7 +169,7 @@ def test_results_of_proxy_tools_do_not_reach_another_conversation_with_the_same_
     assert "the secret" not in json.dumps(request)
 
 
-def test_results_of_proxy_tools_are_restored_after_the_client_moved_a_cache_marker(
+def test_results_of_proxy_tools_are_restored_even_if_the_client_moved_a_cache_marker(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     block = {"type": "text", "text": "Mark this.", "cache_control": {"type": "ephemeral"}}
@@ -242,7 +242,7 @@ def test_proxy_adds_only_tools_from_the_toolsets_of_the_client_token(
     assert ran == {"letters": False, "web": False}  # a call of another tool is left to the client
 
 
-def test_access_rules_of_a_user_decide_which_tools_the_proxy_adds_and_runs(
+def test_access_rules_of_a_user_determine_which_tools_the_proxy_adds_and_runs(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     with serve(tmp_path, upstream, **{"proxy.toolsets": ["notes", "letters"]}) as served:

@@ -28,7 +28,7 @@ def test_tools_array_is_parsed_only_once_if_two_requests_contain_the_same_json_t
     assert second["tools"] is first["tools"]
 
 
-def test_tools_array_is_parsed_again_if_its_json_text_differs_from_the_cached_one() -> None:
+def test_tools_array_is_parsed_again_if_its_json_text_differs_from_the_cached_text() -> None:
     arrays = ToolArrays()
     arrays.parse(body("one"))
     changed = [*TOOLS[:-1], {"type": "other"}]
@@ -74,7 +74,7 @@ def test_oldest_cached_tools_array_is_dropped_above_the_maximum_number_of_arrays
     assert again["tools"] is not first["tools"]
 
 
-def test_request_is_parsed_correctly_if_a_message_contains_the_text_of_a_cached_tools_array() -> None:
+def test_message_that_contains_the_text_of_a_cached_tools_array_is_parsed_correctly() -> None:
     arrays = ToolArrays()
     numbers = [1] * 2_000
     arrays.parse(body("one", numbers))
