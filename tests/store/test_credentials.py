@@ -181,7 +181,7 @@ def test_credential_file_and_key_file_are_readable_by_their_owner_only(tmp_path:
     assert again.ids == keys.ids
 
 
-def test_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+def test_key_file_readable_by_other_users_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "credentials.key"
     load_keys("", file, may_create=True)
     file.chmod(0o644)

@@ -124,7 +124,7 @@ def count_accepted(
     return accepted
 
 
-def test_calls_of_a_user_without_limits_are_accepted_without_counting(replicas: Replicas) -> None:
+def test_calls_of_a_user_without_limits_are_accepted_and_not_counted(replicas: Replicas) -> None:
     user = replicas.add_user("ann")
     assert count_accepted(replicas.one, user) == 200
     assert replicas.one.try_require(user, CALL_METERS)
@@ -155,7 +155,9 @@ def test_one_replica_reserves_only_three_of_sixty_allowed_calls_in_advance(repli
     assert count_accepted(replicas.other, user) == 2
 
 
-def test_calls_of_a_limited_user_query_the_database_only_once_per_reserved_batch(replicas: Replicas) -> None:
+def test_calls_of_a_limited_user_query_the_database_once_per_reserved_batch_of_calls(
+    replicas: Replicas,
+) -> None:
     user = replicas.add_user("ann", calls_per_day=10_000)
     assert count_accepted(replicas.one, user, tries=500) == 500
     assert replicas.stores[0].leases == 500 / MAX_LEASE

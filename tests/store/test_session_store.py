@@ -212,7 +212,7 @@ def test_message_appended_by_another_process_is_read_from_the_same_session_store
     assert texts(store) == ["from here", "from there"]
 
 
-def test_messages_appended_by_eight_threads_at_the_same_time_are_numbered_without_gaps(
+def test_messages_appended_concurrently_by_eight_threads_are_numbered_without_gaps(
     store: SessionStore,
 ) -> None:
     store.create_session(session())

@@ -85,7 +85,7 @@ class TestTokens:
         assert not other.revoke("bob")
         assert other.are_in_use()  # clients still need a token
 
-    def test_name_of_a_revoked_token_can_be_used_again(self, stores: Pair) -> None:
+    def test_name_of_a_revoked_token_can_be_reused(self, stores: Pair) -> None:
         one, other = stores
         first = one.add("bob")
         one.revoke("bob")

@@ -66,7 +66,7 @@ def test_user_added_by_one_replica_is_known_to_the_other(stores: Stores) -> None
     assert other.find_identity("", "") is None
 
 
-def test_looking_up_an_empty_issuer_or_subject_finds_no_user(stores: Stores) -> None:
+def test_lookup_with_an_empty_issuer_or_subject_finds_no_user(stores: Stores) -> None:
     one, _ = stores
     one.add_user("ann")
     one.add_user("bob")
@@ -74,7 +74,7 @@ def test_looking_up_an_empty_issuer_or_subject_finds_no_user(stores: Stores) -> 
     assert one.find_identity(ISSUER, "") is None
 
 
-def test_disabled_user_is_found_by_identity_but_not_among_active_users_until_enabled(stores: Stores) -> None:
+def test_disabled_user_is_found_by_identity_but_excluded_from_active_users(stores: Stores) -> None:
     one, other = stores
     user = one.add_user("ann", issuer=ISSUER, subject="42")
     assert one.set_disabled("ann", True).is_disabled
@@ -84,7 +84,7 @@ def test_disabled_user_is_found_by_identity_but_not_among_active_users_until_ena
     wait_until(lambda: one.directory().find_active(user.id) == user)
 
 
-def test_new_user_with_the_name_of_a_removed_user_gets_another_id(stores: Stores) -> None:
+def test_new_user_with_the_name_of_a_removed_user_gets_a_different_id(stores: Stores) -> None:
     one, other = stores
     first = one.add_user("ann", issuer=ISSUER, subject="42")
     one.add_team("red")
@@ -203,7 +203,7 @@ def test_token_of_a_user_is_refused_while_the_user_is_disabled(tokens: tuple[Tok
     wait_until(lambda: other.find(token) == client)
 
 
-def test_token_of_a_removed_user_is_refused_and_its_name_is_free_again(
+def test_token_of_a_removed_user_is_refused_and_its_name_can_be_reused(
     tokens: tuple[TokenStore, TokenStore],
 ) -> None:
     one, other = tokens
