@@ -76,7 +76,7 @@ async def test_call_of_a_destructive_tool_runs_after_the_approver_allows_it(loop
     await Approval(lambda _: True, loops).require(DESTRUCTIVE_TOOL, {}, CONTEXT)
 
 
-async def test_answer_of_an_async_approver_is_awaited(loops: EventLoops) -> None:
+async def test_async_approver_is_awaited(loops: EventLoops) -> None:
     async def yes(_: ApprovalRequest) -> bool:
         await asyncio.sleep(0)
         return True

@@ -36,7 +36,7 @@ def approval_events(events: list[Event]) -> list[ApprovalAsked | ApprovalAnswere
     return [each for each in events if isinstance(each, (ApprovalAsked, ApprovalAnswered))]
 
 
-async def test_approval_events_of_a_call_through_the_bridge_tool_call_name_the_inner_tool(
+async def test_approval_events_of_a_call_through_the_tool_call_bridge_name_the_inner_tool(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(DEFERRED, approver=lambda _: Answer.SESSION)
@@ -141,7 +141,7 @@ def progress_events(events: list[Event]) -> list[ToolProgressed]:
     return [each for each in events if isinstance(each, ToolProgressed)]
 
 
-async def test_progress_events_of_a_call_through_the_bridge_tool_call_name_the_inner_tool(
+async def test_progress_events_of_a_call_through_the_tool_call_bridge_name_the_inner_tool(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(DEFERRED)

@@ -162,7 +162,7 @@ def test_embedding_model_name_without_a_misspelling_causes_no_warning(
     assert workspace.load(f"tools: {{rag_embed_model: {written}}}").warnings == ()
 
 
-def test_assigning_to_a_loaded_setting_raises(workspace: Workspace) -> None:
+def test_assigning_to_a_loaded_setting_raises_an_error(workspace: Workspace) -> None:
     config = workspace.load("toolsets: {mine: {tools: [read_file]}}")
     with pytest.raises(pydantic.ValidationError):
         config.tools.rag_top_k = 3
@@ -323,7 +323,9 @@ def test_error_for_an_invalid_settings_file_names_the_file_and_the_line(
     assert (error.file, error.line) == (str(workspace.user_file), line)
 
 
-def test_project_settings_file_has_a_lower_size_limit_than_the_user_file(workspace: Workspace) -> None:
+def test_size_limit_of_the_project_settings_file_is_lower_than_that_of_the_user_settings_file(
+    workspace: Workspace,
+) -> None:
     comments = "# nothing\n" * 7_000
     assert workspace.load(comments).warnings == ()
     error = workspace.load_error("", comments)

@@ -243,7 +243,7 @@ async def test_call_does_not_run_if_its_approver_raises(pipeline: Pipeline) -> N
     assert pipeline.events == []
 
 
-async def test_bridge_tool_call_runs_no_tool_if_its_own_arguments_are_invalid(
+async def test_tool_call_bridge_runs_no_tool_if_its_own_arguments_are_invalid(
     pipeline: Pipeline,
 ) -> None:
     record_stages(pipeline)
@@ -252,7 +252,7 @@ async def test_bridge_tool_call_runs_no_tool_if_its_own_arguments_are_invalid(
     assert pipeline.events == []
 
 
-async def test_call_through_the_bridge_tool_call_returns_the_same_result_as_a_direct_call(
+async def test_call_through_the_tool_call_bridge_returns_the_same_result_as_a_direct_call(
     pipeline: Pipeline,
 ) -> None:
     record_stages(pipeline)
@@ -321,7 +321,7 @@ async def test_call_is_rejected_if_a_pre_hook_returns_invalid_arguments(
     assert [event for event, _ in pipeline.events] == ["before probe"]
 
 
-async def test_pre_hook_that_mutates_its_arguments_in_place_does_not_change_the_call(
+async def test_arguments_mutated_in_place_by_a_pre_hook_do_not_change_the_call(
     pipeline: Pipeline,
 ) -> None:
     given: list[Json] = []
@@ -827,7 +827,7 @@ async def test_truncated_result_mentions_the_tool_read_file_only_if_it_is_grante
     assert "read_file" not in json.loads((await pipeline.call()).text)["note"]
 
 
-async def test_small_tool_result_writes_no_file(pipeline: Pipeline) -> None:
+async def test_small_tool_result_is_not_stored_in_a_file(pipeline: Pipeline) -> None:
     pipeline.recording(answer="x" * 1_000)
     result = await pipeline.call()
     assert result.stored is None
@@ -872,7 +872,7 @@ async def test_files_and_audio_returned_by_a_handler_are_stored_in_the_session_d
     assert result.media == (IMAGE, SOUND)
 
 
-async def test_result_says_that_a_file_returned_by_the_handler_could_not_be_stored(
+async def test_result_contains_a_notice_if_a_file_returned_by_the_handler_could_not_be_stored(
     pipeline: Pipeline,
 ) -> None:
     pipeline.folder.write_text("no folder")
@@ -942,7 +942,7 @@ async def test_post_hook_can_remove_an_image_from_a_result(pipeline: Pipeline) -
     assert (result.media, result.raw) == ((), None)
 
 
-async def test_content_with_is_error_returned_by_a_post_hook_makes_the_call_an_error(
+async def test_content_with_is_error_returned_by_a_post_hook_marks_the_call_as_failed(
     pipeline: Pipeline,
 ) -> None:
     pipeline.recording()
@@ -963,7 +963,7 @@ async def test_result_returned_unchanged_by_a_post_hook_keeps_images_and_origina
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_tools_that_allow_parallel_calls_run_in_parallel(pipeline: Pipeline, is_async: bool) -> None:
+async def test_tools_marked_as_parallel_run_in_parallel(pipeline: Pipeline, is_async: bool) -> None:
     together = threading.Barrier(3)
     met = asyncio.Barrier(3)
 
@@ -1205,7 +1205,7 @@ def test_concurrent_call_sync_in_sixteen_threads_returns_the_result_of_each_call
     assert answers == {number: number * 2 for number in range(16)}
 
 
-def test_ctrl_c_cancels_running_sync_and_async_handlers_and_leaves_no_thread(tmp_path: Path) -> None:
+def test_ctrl_c_cancels_running_sync_and_async_handlers_and_leaks_no_thread(tmp_path: Path) -> None:
     script = """
         import asyncio, gc, threading
         from toolfold import load_config, open_runtime

@@ -62,7 +62,7 @@ async def test_arguments_of_a_call_are_unchanged_if_there_are_no_hooks(hooks: Ho
     assert await hooks.run_before(TOOL, {"a": 1}, CONTEXT) == {"a": 1}
 
 
-async def test_pre_hook_gets_the_tool_and_the_arguments_and_the_context_of_the_call(hooks: Hooks) -> None:
+async def test_pre_hook_receives_the_tool_the_arguments_and_the_context_of_the_call(hooks: Hooks) -> None:
     told: list[object] = []
     hooks.add(PRE, lambda tool, args, context: told.extend([tool, args, context]))
     await hooks.run_before(TOOL, {"a": 1}, CONTEXT)
@@ -130,7 +130,7 @@ async def test_exception_of_a_pre_hook_is_logged_but_not_shown_to_the_model(
 
 
 @pytest.mark.parametrize("answer", [True, False, 0, "go on", ["a"], ("a", 1), object()])
-async def test_call_is_refused_if_a_pre_hook_returns_something_other_than_a_dict_or_none(
+async def test_call_is_refused_if_a_pre_hook_returns_a_value_other_than_a_dict_or_none(
     hooks: Hooks, answer: object
 ) -> None:
     hooks.add(PRE, lambda *_: answer)

@@ -89,7 +89,7 @@ def test_every_public_name_of_toolfold_equals_the_name_of_its_class_or_function(
         assert getattr(toolfold, name).__name__ == name
 
 
-def test_all_public_names_of_toolfold_are_in_dir_and_in_a_star_import() -> None:
+def test_all_public_names_of_toolfold_are_included_in_dir_and_in_a_star_import() -> None:
     assert set(toolfold.__all__) <= set(dir(toolfold))
     namespace: dict[str, Any] = {}
     exec("from toolfold import *", namespace)

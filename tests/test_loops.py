@@ -128,7 +128,7 @@ def test_exception_in_a_coroutine_reaches_the_sync_caller_and_the_loop_stays_usa
     assert loops.run(current_loop_and_thread()) is first
 
 
-def test_subprocess_can_be_awaited_on_the_reused_event_loop(loops: EventLoops) -> None:
+def test_subprocess_can_be_awaited_in_the_reused_event_loop(loops: EventLoops) -> None:
     async def shell() -> bytes:
         process = await asyncio.create_subprocess_exec("echo", "hello", stdout=subprocess.PIPE)
         return (await process.communicate())[0]
@@ -158,7 +158,7 @@ async def test_sync_call_inside_a_running_event_loop_raises_the_exception_of_the
         loops.run(fail())
 
 
-async def test_coroutine_run_synchronously_can_run_further_coroutines_synchronously(
+async def test_synchronously_run_coroutine_can_run_further_coroutines_synchronously(
     loops: EventLoops,
 ) -> None:
     async def outer(depth: int) -> object:

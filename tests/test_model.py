@@ -111,7 +111,7 @@ def test_changing_a_frozen_json_value_raises_an_exception(value: Any) -> None:
 
 
 @check_cases("kind", [dict, list])
-def test_every_mutating_method_of_frozen_dicts_and_lists_raises(kind: type) -> None:
+def test_every_mutating_method_of_frozen_dicts_and_lists_raises_an_error(kind: type) -> None:
     frozen: Any = FrozenDict({"a": 1}) if kind is dict else FrozenList([1])
     reading = {
         *("__class__", "__new__", "__init__", "__init_subclass__", "__subclasshook__", "__reduce_ex__"),
@@ -237,7 +237,7 @@ def test_schema_passed_to_dataclasses_replace_of_a_tool_is_frozen() -> None:
     assert tool.parameters == {"type": "object", "properties": {}}
 
 
-def test_assigning_to_an_attribute_of_a_tool_raises() -> None:
+def test_assigning_to_an_attribute_of_a_tool_raises_an_error() -> None:
     tool = search_tool()
     with pytest.raises(FrozenInstanceError):
         tool.name = "tool_call"  # type: ignore[misc]
@@ -262,13 +262,13 @@ def test_tool_calls_created_without_an_id_get_unique_ids() -> None:
     assert len({ToolCall("x").id for _ in range(100)}) == 100
 
 
-def test_setting_the_cancelled_event_of_one_call_context_leaves_other_calls_uncancelled() -> None:
+def test_setting_the_cancelled_event_of_one_call_context_does_not_cancel_other_calls() -> None:
     one, other = CallContext(session_id="s"), CallContext(session_id="s")
     one.cancelled.set()
     assert not other.cancelled.is_set()
 
 
-def test_tool_result_is_ok_only_if_its_error_is_none() -> None:
+def test_tool_result_is_successful_only_if_its_error_is_none() -> None:
     fine = ToolResult(call_id="1", name="x", text="{}")
     assert fine.ok
     assert not replace(fine, error="").ok

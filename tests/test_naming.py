@@ -60,7 +60,7 @@ def test_short_names_generated_from_arbitrary_text_match_the_pattern_of_model_pr
 @example("x" * 200 + "1" + "y" * 200, "x" * 200 + "2" + "y" * 200)
 @example("\ud800", "\udfff")
 @example("ToolA.x", "toola.x")
-def test_different_tool_names_have_different_short_names(one: str, other: str) -> None:
+def test_different_tool_names_get_different_short_names(one: str, other: str) -> None:
     assume(one != other)
     assert first_short_name(one) != first_short_name(other)
 

@@ -105,7 +105,7 @@ PROGRAMS |= {"setsid in the background": "setsid"}
 
 @pytest.mark.thorough(keep=6)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_process_started_by_a_tool_call_is_recognised_behind_sudo_setsid_and_other_launchers(
+def test_process_started_by_a_tool_call_is_recognised_even_behind_sudo_setsid_and_other_launchers(
     runtime: Runtime, tmp_path: Path, launcher: str
 ) -> None:
     program = PROGRAMS.get(launcher, launcher)

@@ -189,7 +189,7 @@ def test_contains_secret_searches_the_whole_text() -> None:
     assert not redact.contains_secret("x" * 5_000)
 
 
-def test_redacting_known_secrets_twice_gives_the_same_text() -> None:
+def test_redacting_known_secrets_twice_returns_the_same_text() -> None:
     redact = Redaction(["Kq7wZx3vT9nB"])
     once = redact("password=Kq7wZx3vT9nB and Bearer Kq7wZx3vT9nB")
     assert redact(once) == once
@@ -278,7 +278,7 @@ FRAGMENTS = st.sampled_from(
     st.lists(st.one_of(FRAGMENTS, st.text(ALPHABET, max_size=6)), max_size=40),
     st.sampled_from([30, 200, 5_000]),
 )
-def test_redacting_arbitrary_text_twice_gives_the_same_text(pieces: list[str], max_chars: int) -> None:
+def test_redacting_arbitrary_text_twice_returns_the_same_text(pieces: list[str], max_chars: int) -> None:
     redact = Redaction(max_chars=max_chars)
     once = redact("".join(pieces))
     assert redact(once) == once

@@ -373,7 +373,7 @@ def wrap_line(line: str) -> list[str]:
         st.sampled_from(["\n", "\r\n", "\r", "\t", "\\", "n", "r", "\\n", '"', "a" * 1_499, "b" * 1_501])
     )
 )
-def test_splitting_a_result_into_lines_slice_by_slice_gives_the_same_lines_as_splitting_it_at_once(
+def test_splitting_a_result_into_lines_in_slices_returns_the_same_lines_as_splitting_it_at_once(
     parts: list[str],
 ) -> None:
     text = render("".join(parts) + " ")
@@ -534,7 +534,7 @@ print(store.truncate(text, name="p", session_id="s", reader=None)[1])
 # -- pruning ----------------------------------------------------------------------------------
 
 
-def test_pruning_deletes_stored_results_older_than_the_retention_time_and_keeps_newer_ones(
+def test_pruning_deletes_only_stored_results_older_than_the_retention_time(
     results: ResultStore, folder: Path
 ) -> None:
     old, fresh = folder / "old", folder / "fresh"

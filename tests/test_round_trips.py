@@ -146,5 +146,5 @@ def test_scripted_model_uses_tool_call_for_a_tool_described_in_the_user_message(
     assert called_tools(message) == [("tool_call", {"name": "sail", "arguments": {"knots": 5}})]
 
 
-def test_scripted_model_calls_nothing_if_the_needed_tool_and_tool_search_are_missing(address: str) -> None:
+def test_scripted_model_calls_no_tool_if_the_needed_tool_and_tool_search_are_missing(address: str) -> None:
     assert not ask_model(address, "row").get("tool_calls")

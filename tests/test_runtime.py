@@ -290,7 +290,7 @@ class TestToolsets:
         assert two_tools.resolve_toolset("all") == sorted(two_tools.registry.snapshot())
         assert two_tools.resolve_toolset("mcp-not-here-yet") == []
 
-    def test_resolve_toolset_raises_for_an_unknown_toolset(self, two_tools: Runtime) -> None:
+    def test_resolve_toolset_raises_an_error_for_an_unknown_toolset(self, two_tools: Runtime) -> None:
         with pytest.raises(UnknownToolset, match="Did you mean alpha"):
             two_tools.resolve_toolset("alpa")
 

@@ -127,7 +127,7 @@ def sample_session(runtime: Runtime) -> Session:
     return runtime.session()
 
 
-async def test_result_of_every_sample_tool_says_that_it_is_sample_data(sample_session: Session) -> None:
+async def test_result_of_every_sample_tool_is_labelled_as_sample_data(sample_session: Session) -> None:
     reached = 0
     for line in text("catalog.jsonl").splitlines():
         function = json.loads(line)["function"]

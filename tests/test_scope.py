@@ -199,7 +199,7 @@ def test_toolset_of_an_mcp_server_exists_while_the_server_is_connected(toolsets:
     assert toolsets.resolve("mcp-git") == {"commit"}
 
 
-def test_requesting_the_toolset_of_a_disconnected_mcp_server_gives_no_tools_and_no_error(
+def test_requesting_the_toolset_of_a_disconnected_mcp_server_returns_no_tools_and_no_error(
     toolsets: Toolsets,
 ) -> None:
     toolsets.require(["mcp-late"])
@@ -299,7 +299,7 @@ def test_tool_registered_later_is_granted_only_if_the_scope_includes_its_toolset
     assert scope.granted(Toolsets(registry.snapshot())) == {"search", "fetch", "commit"}
 
 
-def test_assigning_to_an_attribute_of_a_scope_raises() -> None:
+def test_assigning_to_an_attribute_of_a_scope_raises_an_error() -> None:
     scope: Any = Scope(enabled=("web",)).narrow()
     for field, value in (("enabled", None), ("parent", None), ("disabled", ())):
         with pytest.raises(AttributeError):

@@ -88,14 +88,14 @@ class TestScopeCheck:
             {"name": "alpha_go", "arguments": {}, "beta_go": {}},
         ],
     )
-    async def test_bridge_tool_call_cannot_run_a_tool_that_was_not_granted_to_the_session(
+    async def test_tool_call_bridge_cannot_run_a_tool_that_was_not_granted_to_the_session(
         self, arguments: Any, three_tools: Runtime, ran: list[str]
     ) -> None:
         result = await three_tools.session(["alpha"]).call("tool_call", arguments)
         assert result.error is not None
         assert ran == []
 
-    async def test_bridge_tool_call_runs_a_tool_that_was_granted_to_the_session(
+    async def test_tool_call_bridge_runs_a_tool_that_was_granted_to_the_session(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         result = await three_tools.session(["alpha"]).call("tool_call", {"name": "alpha_go", "arguments": {}})
@@ -158,7 +158,7 @@ class TestScopeCheck:
         assert not (await session.call("beta_go")).ok
         assert ran == []
 
-    def test_assigning_another_scope_to_a_session_raises(self, three_tools: Runtime) -> None:
+    def test_assigning_another_scope_to_a_session_raises_an_error(self, three_tools: Runtime) -> None:
         session = three_tools.session(["alpha"])
         with pytest.raises(AttributeError):
             session.scope = three_tools.session().scope  # type: ignore[misc]
@@ -547,7 +547,7 @@ class TestSelection:
         assert (await session.call("water_plants")).ok
         assert ran == ["water_plants"]
 
-    async def test_pinned_tool_is_listed_only_in_sessions_with_a_grant_for_it(
+    async def test_pinned_tool_is_listed_only_in_sessions_that_have_been_granted_it(
         self, selective: Runtime, ran: list[str]
     ) -> None:
         selective.registry.add(recording_tool("book_hotel", "travel", ran))
@@ -678,6 +678,8 @@ def test_changing_the_tool_definitions_of_a_request_does_not_change_later_reques
         assert json.dumps(session.definitions()) == before
 
 
-def test_request_with_an_unknown_provider_format_raises_and_lists_the_known_formats(runtime: Runtime) -> None:
+def test_request_with_an_unknown_provider_format_raises_an_error_that_lists_the_known_formats(
+    runtime: Runtime,
+) -> None:
     with pytest.raises(ValueError, match="openai, anthropic, responses"):
         runtime.session().request([{"role": "user", "content": "hi"}], form="bogus")  # type: ignore[arg-type]

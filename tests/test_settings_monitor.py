@@ -426,7 +426,7 @@ def test_deleting_the_token_file_does_not_allow_anonymous_clients(home: Path) ->
     assert Tokens(file, record).are_in_use(), "a gateway that starts later knows it from the record"
 
 
-def test_restoring_an_old_token_file_does_not_revive_revoked_tokens(home: Path) -> None:
+def test_restoring_an_old_token_file_does_not_reactivate_revoked_tokens(home: Path) -> None:
     file, record = home / "state" / "gateway" / "tokens.json", SettingsRecord(home / "state")
     running, user = Tokens(file, record), Tokens(file, record)
     user.add("kept")

@@ -398,7 +398,7 @@ def test_number_argument_with_too_many_digits_is_rejected() -> None:
     assert "was not invoked" in validation_error(tool_with_schema({"type": "integer"}), {"x": "9" * 5000})
 
 
-def test_too_long_arguments_text_is_rejected_before_parsing() -> None:
+def test_overlong_arguments_text_is_rejected_before_parsing() -> None:
     with pytest.raises(InvalidArguments, match="characters long"):
         parse_arguments("probe", '"' + "a" * MAX_TEXT_CHARS + '"')
 
@@ -437,7 +437,7 @@ def test_validating_a_long_list_under_a_very_long_key_finishes_within_the_time_l
     run_with_limit(lambda: Validation()(tool_with_schema({}), {"k" * 10_000_000: [1] * 100_000}))
 
 
-def test_argument_that_contains_itself_is_rejected() -> None:
+def test_self_referencing_argument_is_rejected() -> None:
     looped: Any = []
     looped.append(looped)
     assert "levels deep" in validation_error(tool_with_schema({}), {"x": looped})
@@ -605,7 +605,7 @@ def nest_value(levels: int) -> Json:
     return value
 
 
-def test_deep_arguments_for_a_recursive_any_of_schema_are_rejected_as_too_complex_to_check() -> None:
+def test_deep_arguments_for_a_recursive_any_of_schema_are_rejected_as_too_complex_to_validate() -> None:
     node = {
         "anyOf": [
             {"type": "object", "properties": {"x": {"$ref": "#/$defs/node"}}, "required": [name]}
@@ -652,7 +652,7 @@ def test_long_chain_of_schema_references_does_not_overflow_the_stack() -> None:
     assert "was not invoked" in message
 
 
-def test_catastrophic_regex_pattern_in_a_schema_does_not_make_validation_hang() -> None:
+def test_catastrophic_regex_pattern_in_a_schema_does_not_block_validation() -> None:
     tool = tool_with_schema({"type": "string", "pattern": "^(a+)+$"})
     run_with_limit(lambda: validation_error(tool, {"x": "a" * 60 + "!"}))
 

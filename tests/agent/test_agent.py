@@ -244,7 +244,7 @@ async def test_interrupting_the_agent_during_an_answer_stores_the_text_already_s
     assert (await agent.run("Continue")).ok
 
 
-async def test_interrupted_thinking_of_the_model_is_stored_for_display_but_not_sent_back_to_the_model(
+async def test_interrupted_thinking_of_the_model_is_stored_for_display_but_not_sent_to_the_model(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     class Thinker(ScriptedProvider):
@@ -274,7 +274,7 @@ async def test_interrupted_thinking_of_the_model_is_stored_for_display_but_not_s
     assert again.history.messages == agent.history.messages
 
 
-async def test_provider_error_ends_the_turn_with_the_error_message_and_the_next_turn_works(
+async def test_provider_error_ends_the_turn_with_an_error_and_the_next_turn_succeeds(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     refused = ProviderError("the key is not valid", kind="authentication")
@@ -560,7 +560,7 @@ class TestDelegation:
         assert "run by the agent itself" in child[2].text or "not available" in child[2].text
 
 
-async def test_fact_stored_by_the_memory_tool_is_in_the_system_prompt_from_the_next_session_on(
+async def test_fact_stored_by_the_memory_tool_appears_in_the_system_prompt_of_later_sessions(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     first = agent_with(runtime, store, call("memory", action="add", content="The user sails."), "Noted.")

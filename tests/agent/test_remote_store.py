@@ -57,7 +57,7 @@ async def test_event_loop_stays_responsive_while_a_database_write_is_blocked(
     assert [each.text for each in store.load_messages(agent.session_id)] == ["Hi", "Hello."]
 
 
-async def test_text_of_a_streamed_answer_is_stored_in_the_database_before_it_is_shown(
+async def test_text_of_a_streamed_answer_is_stored_in_the_database_before_it_is_displayed(
     runtime: Runtime, database: Database
 ) -> None:
     store = PostgresSessionStore(database)

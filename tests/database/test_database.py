@@ -139,7 +139,9 @@ class TestConnections:
         assert unlimited.query(running) == []
         unlimited.close()
 
-    def test_many_threads_never_use_more_database_connections_than_the_limit(self, database_url: str) -> None:
+    def test_number_of_database_connections_used_by_many_threads_never_exceeds_the_limit(
+        self, database_url: str
+    ) -> None:
         database = Database(database_url, max_connections=2)
         name = f"toolfold test {secrets.token_hex(8)}"
         statement = (

@@ -552,7 +552,7 @@ def test_permissions_of_new_files_and_directories_follow_the_umask(workspace: Wo
     assert stat.S_IMODE(written.path.parent.stat().st_mode) == 0o750
 
 
-def test_writing_without_make_parents_into_a_missing_directory_is_an_error(
+def test_writing_into_a_missing_directory_without_make_parents_is_an_error(
     workspace: Workspace, root: Path
 ) -> None:
     with pytest.raises(CallError, match="'new' does not exist"):
@@ -632,7 +632,7 @@ def test_write_interrupted_by_ctrl_c_keeps_the_old_file_content_and_leaves_no_te
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
 
 
-def test_writing_a_hard_linked_file_leaves_the_content_under_its_other_name_unchanged(
+def test_writing_a_hard_linked_file_does_not_change_the_content_of_its_other_link(
     workspace: Workspace, root: Path
 ) -> None:
     (root / "b.txt").hardlink_to(root / "a.txt")
@@ -819,7 +819,9 @@ def test_file_listing_with_symlink_cycles_terminates_and_lists_each_file_once(
     assert list_files(workspace, "sub") == ["sub/f", "a.txt"]
 
 
-def test_file_listing_never_leaves_the_workspace(workspace: Workspace, root: Path, outside: Path) -> None:
+def test_file_listing_never_includes_files_outside_the_workspace(
+    workspace: Workspace, root: Path, outside: Path
+) -> None:
     (root / "out").symlink_to(outside)
     (root / "file").symlink_to(outside / "secret.txt")
     assert list_files(workspace) == ["a.txt"]

@@ -64,7 +64,7 @@ def test_byte_order_mark_is_removed_and_invalid_bytes_are_replaced() -> None:
     assert decode_text(b"a\xffb\xc3", "", 100) == ("a�b�", False)
 
 
-def test_every_supported_character_set_decodes_any_bytes_without_an_error() -> None:
+def test_every_supported_character_set_decodes_arbitrary_bytes_without_an_error() -> None:
     for label in charsets._CODECS:
         text, _ = decode_text(bytes(range(256)) * 300, label, 1_000_000)
         assert text, label

@@ -93,7 +93,7 @@ async def test_redirect_to_a_url_with_utf_8_characters_is_followed(server: WebSe
     assert (document.url, document.data) == (f"{server.url}/straße", b"found")
 
 
-async def test_fetch_connects_to_the_address_that_was_checked_without_resolving_the_host_name_again(
+async def test_fetch_connects_to_the_checked_address_without_resolving_the_host_name_again(
     server: WebServer,
 ) -> None:
     """A name server that answers with a forbidden address the second time has no effect."""

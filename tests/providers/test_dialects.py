@@ -55,7 +55,7 @@ def answer(result: ToolResult, form: DialectName, **options: Any) -> list[Json]:
 # -- tools ----------------------------------------------------------------------------------------------
 
 
-def test_tool_definition_is_rendered_with_the_keys_of_each_provider_format() -> None:
+def test_tool_definition_is_rendered_in_the_format_of_each_provider() -> None:
     assert render(definition(), "openai") == definition()
     assert render(definition(), "anthropic") == {
         "name": "weather",
@@ -72,7 +72,7 @@ def test_tool_definition_is_rendered_with_the_keys_of_each_provider_format() -> 
 
 
 @check_cases("form", DIALECTS)
-def test_tool_schema_without_a_type_is_sent_with_the_type_object(form: DialectName) -> None:
+def test_type_object_is_added_to_a_tool_schema_without_a_type(form: DialectName) -> None:
     written = json.dumps(render(definition(parameters={"properties": {"city": {}}}), form))
     assert '"type": "object"' in written
 
@@ -254,7 +254,7 @@ def test_tool_search_result_naming_a_tool_that_is_not_deferred_is_sent_to_anthro
     assert answer(found, "anthropic")[0]["content"] == found.text
 
 
-def test_tools_found_by_search_are_sent_to_the_openai_responses_api_as_tools() -> None:
+def test_tools_found_by_search_are_sent_to_the_openai_responses_api_as_tool_definitions() -> None:
     output, text = answer(
         search_result("weather", hint="Look."), "responses", deferred={"weather": definition()}
     )
@@ -316,7 +316,7 @@ def test_message_that_carries_an_image_from_a_tool_is_not_treated_as_a_user_mess
     )
 
 
-def test_openai_responses_and_anthropic_get_images_inside_the_tool_result() -> None:
+def test_images_from_tools_are_sent_inside_the_tool_result_to_openai_responses_and_anthropic() -> None:
     assert answer(result_with_media(IMAGE), "responses") == [
         {
             "type": "function_call_output",
@@ -338,7 +338,9 @@ def test_openai_responses_and_anthropic_get_images_inside_the_tool_result() -> N
 
 
 @check_cases("form", DIALECTS)
-def test_images_and_audio_of_tools_are_not_sent_to_models_that_do_not_support_them(form: DialectName) -> None:
+def test_images_and_audio_from_tools_are_not_sent_to_models_without_support_for_them(
+    form: DialectName,
+) -> None:
     plain = answer(result_with_media(), form)
     assert answer(result_with_media(IMAGE, SOUND), form, takes=()) == plain
     assert answer(result_with_media(SOUND), form) == plain

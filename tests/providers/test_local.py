@@ -135,7 +135,7 @@ def test_provider_named_local_in_the_settings_replaces_the_packaged_model(tmp_pa
     assert not isinstance(build_client(parse_model_name("local:any", config), config), LocalClient)
 
 
-def test_strings_and_arrays_in_a_tool_schema_for_the_local_model_get_length_limits() -> None:
+def test_length_limits_are_added_to_strings_and_arrays_of_a_tool_schema_for_the_local_model() -> None:
     schema = {
         "type": "object",
         "properties": {

@@ -169,7 +169,7 @@ def test_weekly_schedule_runs_on_its_days_at_its_time_except_for_times_skipped_b
     now=moments,
     zone=zones,
 )
-def test_run_times_of_a_cron_expression_increase_and_are_all_in_the_future(
+def test_run_times_of_a_cron_expression_are_ascending_and_in_the_future(
     expression: str, now: datetime, zone: ZoneInfo
 ) -> None:
     times = list(parse_schedule(expression, now, zone).upcoming(now, zone, 6))
@@ -205,7 +205,7 @@ def test_schedule_for_a_time_skipped_by_daylight_saving_runs_once_right_after_th
     assert list_times("every 2 days at 2:30", 2, now=now) == [expected[0], "Tue 2026-03-31 02:30"]
 
 
-def test_schedule_for_a_time_that_occurs_twice_when_daylight_saving_ends_runs_once() -> None:
+def test_schedule_for_a_time_repeated_at_the_end_of_daylight_saving_runs_once() -> None:
     now = datetime(2026, 10, 24, 12, tzinfo=UTC)
     schedule = parse_schedule("every day at 2:30", now, BERLIN)
     first, second = schedule.upcoming(now, BERLIN, 2)

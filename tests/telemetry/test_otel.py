@@ -80,7 +80,7 @@ def add_boats(runtime: Runtime) -> None:
     runtime.registry.add(recording_tool("count_boats", "harbour", []))
 
 
-async def test_spans_and_metrics_of_a_call_through_the_bridge_tool_call_name_the_inner_tool(
+async def test_spans_and_metrics_of_a_call_through_the_tool_call_bridge_name_the_inner_tool(
     open_test_runtime: RuntimeOpener, store: SqliteSessionStore
 ) -> None:
     runtime = open_test_runtime({"tools": {"tool_search": {"enabled": "on"}}})
@@ -149,7 +149,7 @@ async def test_span_of_a_sub_agents_turn_is_a_child_of_the_delegate_task_call_th
     assert len({span.context.trace_id for span in recorder._exporter.get_finished_spans()}) == 1
 
 
-async def test_span_of_a_tool_call_made_by_a_handler_is_a_child_of_the_handlers_call(
+async def test_span_of_a_tool_call_made_by_a_handler_is_a_child_of_the_span_of_the_handler(
     runtime: Runtime,
 ) -> None:
     async def count_all(_: Json, context: CallContext) -> Json:
@@ -278,7 +278,7 @@ async def test_spans_and_metrics_are_sent_to_an_otlp_collector_over_http(
     ]
 
 
-async def test_tool_calls_succeed_and_the_runtime_closes_if_the_otlp_collector_is_unreachable(
+async def test_tool_calls_and_closing_the_runtime_succeed_if_the_otlp_collector_is_unreachable(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     with socket.socket() as unused:
