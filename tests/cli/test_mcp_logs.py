@@ -98,8 +98,8 @@ def test_mcp_logs_with_option_gateway_prints_log_lines_of_clients_calls_and_serv
         "started at standard input and output; servers: notes",
         "MCP server 'notes' started in",
         "client probe: connected, may use ",
-        "client probe: notes_echo, ",
-        "client probe: notes_delete_note, ",
+        "client probe: the call of notes_echo succeeded after ",
+        "client probe: the call of notes_delete_note failed after ",
         "toolfold approvals allow notes_delete_note",
         "gateway ended after",
     ):
