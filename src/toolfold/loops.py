@@ -416,7 +416,7 @@ async def _cancel_and_finish(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _stop_tasks(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, let them clean up for a short time, and close those that ignore the cancellation."""
+    """Cancel tasks, wait a short time for their cleanup, and close tasks that ignore the cancellation."""
     left = {task for task in tasks if not task.done()}
     for task in left:
         task.add_done_callback(_consume_exception)

@@ -217,7 +217,7 @@ class GrantLimit:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GrantLimit:
-        """Create the limits on toolsets from JSON data of `to_json`."""
+        """Create the limits on toolsets from JSON data returned by `to_json`."""
         enabled = data["enabled"]
         return cls(None if enabled is None else tuple(enabled), tuple(data["disabled"]))
 

@@ -158,7 +158,7 @@ def _write_file(path: Path, data: bytes) -> None:
 
 
 def _cut_to_fit(text: str, max_chars: int) -> str:
-    """Return the longest start of a text that fits into `max_chars` characters of JSON."""
+    """Return the longest prefix of a text that fits into `max_chars` characters of JSON."""
     start = text[:max_chars]
     while len(json.dumps(start, ensure_ascii=False)) > max_chars + 2:
         start = start[: len(start) * 3 // 4]

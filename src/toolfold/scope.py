@@ -122,7 +122,7 @@ class Toolsets:
         return registered | {tool.name for each in listed for tool in self._find_listed(each)}
 
     def _find_listed(self, name: str) -> Sequence[Tool]:
-        """Return the tool with a name listed by a toolset, if the name is unambiguous.
+        """Return the tool for a name in a toolset's list, if the name is unambiguous.
 
         A tool is found by its author's name only while no other has that name: otherwise a new tool could
         take its place in the grant.

@@ -214,7 +214,7 @@ class Session:
         return self._requests.export_state()
 
     def restore_state(self, state: Json) -> None:
-        """Restore state of `export_state`, so that the next request begins with the same prompt prefix."""
+        """Restore exported state, so that the next request begins with the same prompt prefix."""
         self._requests.restore_state(state)
 
     async def prepare_request(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Request:

@@ -201,7 +201,7 @@ class ArgumentCoercion:
         return self._expansions[key]
 
     def _follow_branches(self, schemas: Sequence[Any]) -> list[Json]:
-        """Return the schemas and those reachable by `$ref`, `allOf`, `anyOf` and `oneOf`, each once."""
+        """Return the schemas and all schemas reachable by `$ref`, `allOf`, `anyOf` and `oneOf`, each once."""
         branches: dict[int, Json] = {}
         pending = list(schemas)
         while pending:

@@ -206,7 +206,7 @@ class JobStore(ABC):
         raise UnknownJob(text)
 
     def list_jobs(self, client: str = "", *, since: float = 0.0) -> list[Job]:
-        """Return all jobs, or those that a client created since a time; jobs that run next come first."""
+        """Return all jobs, or the jobs created by a client since a given time, sorted by next run time."""
         order = "ORDER BY state = 'finished', next_run IS NULL, next_run, created"
         rows = self._read(f"SELECT * FROM jobs {order}")  # noqa: S608
         return [

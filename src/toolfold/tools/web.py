@@ -191,7 +191,7 @@ class WebTools:
 
 
 async def _run_together(reads: Sequence[Coroutine[None, None, Json]]) -> list[Json]:
-    """Run coroutines concurrently and return their results. An error cancels the remaining ones."""
+    """Run coroutines concurrently and return their results. An error cancels the other coroutines."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(read) for read in reads]

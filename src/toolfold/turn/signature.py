@@ -51,7 +51,7 @@ class _SignatureWriter:
         self._steps = _MAX_STEPS
 
     def members(self, schema: Json) -> Iterator[tuple[str, Any, bool]]:
-        """Yield the properties of an object schema, required ones first, and whether each is required."""
+        """Yield each property of an object schema and whether it is required, required properties first."""
         properties = schema.get("properties")
         if not isinstance(properties, dict):
             return

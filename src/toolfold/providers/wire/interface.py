@@ -61,7 +61,7 @@ class Wire(ABC):
 
     @abstractmethod
     def find_forced_tools(self, body: Json) -> set[str]:
-        """Return the names of the tools that `tool_choice` names."""
+        """Return the tool names in the `tool_choice` of a request."""
 
     def explain_unfoldable(self, body: Json) -> str:  # noqa: ARG002
         """Return why the tools of this request cannot be reduced; empty if they can."""

@@ -207,7 +207,7 @@ class _ClientNames:
 
 
 def _as_input(item: Json) -> Json:
-    """Return an output item as an input item, removing the `status` of reasoning, which input rejects."""
+    """Return an output item as an input item, without the `status` of reasoning, which is invalid there."""
     return {key: value for key, value in item.items() if key != "status"}
 
 
