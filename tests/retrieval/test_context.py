@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from tests.cases import check_cases
 from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
 from toolfold.registry import Snapshot
-from toolfold.retrieval.context import Context, ContextRanker, Cues, is_agreement, merge_with_message
+from toolfold.retrieval.context import (
+    Context,
+    ContextRanker,
+    Cues,
+    is_agreement,
+    merge_with_message,
+    resolve_repetition,
+)
 from toolfold.retrieval.embedding import LightEmbedder
 from toolfold.retrieval.need import NeedClassifier
 from toolfold.retrieval.ranking import Ranker
@@ -142,3 +149,70 @@ def test_most_top_hits_for_a_long_message_come_from_the_search_without_earlier_m
     assert sum(each >= 100 for each in merged[:8]) == 6
     assert sorted(merged) == sorted([*in_context.tolist(), *alone.tolist()])
     assert merge_with_message(in_context, alone, "close it").tolist() == in_context.tolist()
+
+
+@check_cases(
+    "message",
+    [
+        "try again",
+        "What about now?",
+        "I have added some more functions you can choose from. What about now?",
+        "I fixed the token, please try it again",
+        "versuch es nochmal",
+        "再试一次",
+    ],
+)
+def test_request_to_try_again_is_searched_as_the_request_before_it(message: str) -> None:
+    context = Context(("send the report to Ann", "hello"), ("mail_send",))
+    assert resolve_repetition(message, context) == (
+        "send the report to Ann",
+        Context(("hello",), ("mail_send",)),
+    )
+
+
+def test_repeated_requests_to_try_again_are_searched_as_the_last_other_request() -> None:
+    context = Context(("what about now?", "try again", "send the report to Ann"))
+    assert resolve_repetition("retry", context)[0] == "send the report to Ann"
+
+
+@check_cases(
+    "message",
+    [
+        "now close it",
+        "try it again with search_issues",
+        "no, try it again with the other calendar instead",
+        "retry the deployment of service checkout on cluster seven",
+        "try again " * 20,
+    ],
+)
+def test_message_with_a_request_of_its_own_is_not_replaced_by_an_earlier_request(message: str) -> None:
+    context = Context(("send the report to Ann",))
+    assert resolve_repetition(message, context) == (message, context)
+
+
+def test_request_to_try_again_without_an_earlier_message_is_not_replaced() -> None:
+    assert resolve_repetition("try again", Context((), ("mail_send",))) == (
+        "try again",
+        Context((), ("mail_send",)),
+    )
+
+
+@given(st.text(max_size=200), st.lists(st.text(max_size=60), max_size=4))
+def test_message_is_replaced_only_by_an_earlier_message(message: str, earlier: list[str]) -> None:
+    found, context = resolve_repetition(message, Context(tuple(earlier)))
+    assert found == message or found in earlier
+    assert len(context.earlier) <= len(earlier)
+
+
+@check_cases("mode", MODES)
+def test_request_to_try_again_finds_the_tools_of_the_earlier_request(
+    retriever: Retriever, tools: Snapshot, mode: Mode
+) -> None:
+    request = "track the parcel with the tracking number 00340434161094"
+    expected = [hit.name for hit in retriever.answer(tools, request, mode=mode, limit=8).hits]
+    context = Context((request,))
+    found = retriever.answer(
+        tools, "more tools are connected. What about now?", mode=mode, limit=8, context=context
+    )
+    assert [hit.name for hit in found.hits] == expected
+    assert found.needed(DEFAULT_NEED_THRESHOLD)

@@ -39,6 +39,8 @@ MAX_SERVER_CANDIDATES = 96
 NEAREST_TO_EARLIER = 12
 MAX_CUE_CHARS = 4_000
 MAX_AGREEMENT_CHARS = 60
+MAX_REPETITION_CHARS = 120
+MAX_REPETITION_WORDS = 4
 MAX_CONTINUATION_WORDS = 3
 NEED_BUCKETS = 4_096
 _AGE_DECAY = 0.7
@@ -76,6 +78,15 @@ _AGREEMENT_WORDS = (
 )
 _AGREEMENT = re.compile(rf"\W*{_AGREEMENT_WORDS}", re.IGNORECASE)
 _ONLY_AGREEMENT = re.compile(rf"(?:\W*{_AGREEMENT_WORDS})+\W*", re.IGNORECASE)
+_REPETITION = re.compile(
+    r"\b(?:re-?try|(?:try|run|do|attempt)(?: (?:it|that|this))?,? (?:again|now|once more|one more time)"
+    r"|(?:what|how) about now|(?:does|should|will|would|might) (?:it|that|this) (?:now )?(?:work|go through)"
+    r"|(?:versuch\w*|probier\w*)(?: es| das)? (?:jetzt |bitte )?(?:noch ?mal|erneut)|geht es jetzt"
+    r"|réessaie\w*|essaie encore|inténta\w* (?:de nuevo|otra vez)|prueba (?:de nuevo|otra vez)|riprova\w*"
+    r"|tent[ae] (?:de novo|novamente)|probeer (?:het )?(?:opnieuw|nog een keer)|spróbuj ponownie|tekrar dene"
+    r"|попробуй(?:те)? (?:еще раз|ещё раз|снова))\b|再试|再試|もう一度(?:試|やって|お願い)|다시 (?:시도|해)",
+    re.IGNORECASE,
+)
 _CLOSING_WORDS = re.compile(
     r"\b(?:thank(?:s|\s*(?:you|u))?|thx|tysm|ty|cheers|bye|goodbye|see (?:you|ya)|never\s?mind|nvm|stop"
     r"|danke|dank|tschüss|merci|au revoir|gracias|adiós|grazie|ciao|obrigad[oa]|tchau|bedankt|tack"
@@ -158,6 +169,27 @@ class Cues:
 def is_agreement(message: str) -> bool:
     """Return True if a message only expresses agreement with what was said before: "yes, go ahead"."""
     return len(message) <= MAX_AGREEMENT_CHARS and _ONLY_AGREEMENT.fullmatch(message) is not None
+
+
+def resolve_repetition(message: str, context: Context) -> tuple[str, Context]:
+    """Return the earlier request that a message asks to try again ("what about now?"), and its context.
+
+    Return both arguments unchanged if the message asks for something else, or follows no other request.
+    """
+    if not _is_repetition(message):
+        return message, context
+    for number, earlier in enumerate(context.earlier):
+        if not _is_repetition(earlier):
+            return earlier, Context(context.earlier[number + 1 :], context.used)
+    return message, context
+
+
+def _is_repetition(message: str) -> bool:
+    if len(message) > MAX_REPETITION_CHARS or _REPETITION.search(message) is None:
+        return False
+    rest = Cues.of(_REPETITION.sub(" ", message))
+    # "Try it again with search_issues instead" asks for another tool.
+    return rest.own_words <= MAX_REPETITION_WORDS and not rest.corrects and "_" not in message
 
 
 def _is_own_word(word: str) -> bool:

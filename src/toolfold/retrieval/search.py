@@ -31,6 +31,7 @@ from toolfold.retrieval.context import (
     context_features,
     merge_with_message,
     need_features,
+    resolve_repetition,
 )
 from toolfold.retrieval.database_index import MAX_MEMORY_TOOLS, DatabaseIndex, IndexUnavailable, MessageLookup
 from toolfold.retrieval.document import query_text
@@ -186,6 +187,7 @@ class Searcher:
         `context` is what was said and done before the message; it affects the ranking and the probability.
         `client` is whose use of tools the ranking learns from; None ranks without what was learned.
         """
+        message, context = resolve_repetition(message, context)
         grant = self._grant_for(index, granted, client, mode)
         found = self._search_index(index, message, mode, limit, grant, context)
         whole, ranked, hits = found.whole, found.in_context, found.hits
@@ -406,6 +408,7 @@ class Searcher:
         self, message: str, mode: Mode, words: WordTokenizer, context: Context = NO_CONTEXT
     ) -> MessageLookup:
         """Return a message with its parts, vectors and earlier messages, to look it up in the database."""
+        message, context = resolve_repetition(message, context)
         earlier = context.earlier[:MAX_EARLIER_MESSAGES]
         parts = [] if mode == "keyword" else split_intents(message, words)
         encoding = None if mode == "keyword" else self._encode(None, [message, *parts], are_parts=True)
