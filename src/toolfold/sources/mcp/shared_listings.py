@@ -28,7 +28,6 @@ MAX_PER_SERVER = 20
 """Start configurations of one server whose lists are stored; the oldest ones are deleted."""
 UNUSED_DAYS = 30
 """Days after which a list that no replica has read is deleted."""
-_TOO_LARGE = f"the tool list has more than {MAX_LISTING_BYTES:,} bytes"
 TOPIC = "tool_listings"
 _START_SETTINGS = frozenset(
     {"command", "args", "env", "pass_env", "cwd", "url", "transport", "protocol", "headers", "credentials"}
@@ -79,7 +78,7 @@ class SharedListings:
         key, content = find_listing_key(name, settings), serialize_listing(listing)
         checksum = _hash_text(content)
         if len(content) > MAX_LISTING_BYTES:
-            self._report_once(key, checksum, ValueError(_TOO_LARGE))
+            self._report_once(key, checksum, _too_large_error())
             return
 
         def store(cursor: RowCursor) -> None:
@@ -146,9 +145,13 @@ def compute_listing_checksum(listing: Listing) -> str:
     return _hash_text(serialize_listing(listing))
 
 
+def _too_large_error() -> ValueError:
+    return ValueError(f"the tool list has more than {MAX_LISTING_BYTES:,} bytes")
+
+
 def _parse_row(checksum: str, content: object) -> Listing:
     if not isinstance(content, str):
-        raise ValueError(_TOO_LARGE)
+        raise _too_large_error()
     if _hash_text(content) != checksum:
         raise ValueError("the checksum of the stored tool list is wrong")
     return parse_listing(content)
