@@ -556,6 +556,15 @@ def test_query_planner_groups_common_words_so_that_each_group_matches_few_tools(
     assert not any("unknown" in group for group in groups)
 
 
+def test_query_planner_combines_more_words_if_many_groups_would_match_too_many_tools_together() -> None:
+    terms = [f"term{number}" for number in range(8)]
+    statistics = TermStatistics(1_000_000, dict.fromkeys(terms, 30_000))
+    groups = plan_word_groups(terms, statistics)
+    assert groups
+    assert sum(count_expected(group, statistics) for group in groups) <= MAX_MATCHES
+    assert {len(group) for group in groups} == {3}  # all pairs together would match 25,000 tools
+
+
 def test_query_planner_puts_words_that_nearly_all_tools_contain_into_one_group() -> None:
     statistics = TermStatistics(1_000_000, {"system": 900_000, "edition": 950_000})
     assert plan_word_groups(["edition", "system"], statistics) == [("system", "edition")]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import math
 import re
 import struct
 from collections import Counter
@@ -40,8 +41,10 @@ SEARCH_TIMEOUT_S = 2.0
 BATCH_SIZE = 2_000
 MAX_SAMPLE_FOR_LENGTHS = 5_000
 MAX_QUERY_TERMS = 24
-MAX_MATCHES = 2_000
+MAX_MATCHES = 3_000
 """Tools that a statement compares by keywords; words that more tools contain count only in combination."""
+_INDEPENDENCE = 0.8
+"""How independent of each other the terms of a tool are: 1 if completely, 0 if they always occur together."""
 MAX_MENTIONED = 256
 MAX_HALF_DIMENSIONS = 4_000
 """Most numbers of a vector that pgvector can index with 16 bits each."""
@@ -507,21 +510,43 @@ def find_nearest_ids(
 def plan_word_groups(terms: Sequence[str], statistics: TermStatistics) -> list[tuple[str, ...]]:
     """Return groups of search terms; a tool matches if it contains all terms of at least one group.
 
-    A rare term is a group by itself; common ones are combined until about MAX_MATCHES tools contain all.
+    A rare term is a group by itself; common ones are combined until about MAX_MATCHES tools match in all: if
+    more match, only some of them are compared, which need not be the best.
     """
     frequencies = statistics.frequencies
     known = sorted({term for term in terms if frequencies.get(term)}, key=lambda term: frequencies[term])
     known = known[:MAX_QUERY_TERMS]
-    groups: list[tuple[str, ...]] = []
-    total = max(statistics.tools, 1)
-    for size in (1, 2, 3):
-        for group in itertools.combinations(known[: 24 // size], size):
-            expected = float(total)
-            for term in group:
-                expected *= frequencies[term] / total
-            if expected <= MAX_MATCHES and not any(set(other) <= set(group) for other in groups):
-                groups.append(group)
+    expected = {
+        group: _estimate_matches(group, statistics)
+        for size in (1, 2, 3)
+        for group in itertools.combinations(known[: MAX_QUERY_TERMS // size], size)
+    }
+    limit, groups = float(MAX_MATCHES), _list_minimal_groups(expected, MAX_MATCHES)
+    while sum(map(expected.__getitem__, groups)) > MAX_MATCHES:
+        limit /= 2
+        smaller = _list_minimal_groups(expected, limit)
+        if not smaller:  # all have about the same size
+            in_order = sorted(groups, key=expected.__getitem__)
+            totals = itertools.accumulate(map(expected.__getitem__, in_order))
+            return [group for group, total in zip(in_order, totals, strict=True) if total <= MAX_MATCHES]
+        groups = smaller
     return groups or ([tuple(known)] if known else [])
+
+
+def _list_minimal_groups(expected: Mapping[tuple[str, ...], float], limit: float) -> list[tuple[str, ...]]:
+    """Return the groups that at most `limit` tools match, without those that contain another one."""
+    groups: list[tuple[str, ...]] = []
+    for group, matches in expected.items():  # short groups first
+        if matches <= limit and not any(set(other) <= set(group) for other in groups):
+            groups.append(group)
+    return groups
+
+
+def _estimate_matches(group: Sequence[str], statistics: TermStatistics) -> float:
+    """Return how many tools probably contain all terms of a group, which is sorted by frequency."""
+    rarest, *others = (statistics.frequencies[term] for term in group)
+    total = max(statistics.tools, 1)
+    return math.prod(((frequency / total) ** _INDEPENDENCE for frequency in others), start=float(rarest))
 
 
 def _find_by_words(
@@ -545,7 +570,7 @@ def _find_by_words(
         ranks.append(f"%(rarity{number})s * ts_rank('{CLASS_WEIGHTS}', words, %(term{number})s::tsquery)")
     statement = (
         f"SELECT id FROM (SELECT id, words FROM catalog WHERE words @@ %(words)s::tsquery AND {condition}"  # noqa: S608
-        f" LIMIT {4 * MAX_MATCHES}) AS matching ORDER BY {' + '.join(ranks)} DESC, id LIMIT {int(limit)}"
+        f" LIMIT {2 * MAX_MATCHES}) AS matching ORDER BY {' + '.join(ranks)} DESC, id LIMIT {int(limit)}"
     )
     return [row["id"] for row in cursor.execute(statement.encode(), values)]
 
