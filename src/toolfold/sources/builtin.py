@@ -25,7 +25,7 @@ def load_builtin(
     package: str = "toolfold.tools",
     path: Iterable[str] | None = None,
 ) -> list[SourceReport]:
-    """Register the tools of every module of a package, except modules that start with an underscore."""
+    """Register the tools of all modules in a package, except modules whose names start with an underscore."""
     modules = pkgutil.iter_modules(toolfold.tools.__path__ if path is None else path)
     names = sorted(module.name for module in modules if not module.name.startswith("_"))
     return [_load_module(registry, services, package, name) for name in names]

@@ -26,7 +26,7 @@ def load_catalog(file: Path) -> list[Tool]:
 
 
 def parse_catalog(content: bytes, *, where: str) -> list[Tool]:
-    """Return the tools of a catalog in memory. Raises SourceError, which starts with `where`."""
+    """Parse the tools in the bytes of a catalog file; `where` names the catalog in a SourceError."""
     return list(parse_json_lines(io.BytesIO(content), _parse_entry, where=where))
 
 

@@ -42,7 +42,7 @@ ENTRY_POINT_GROUP = "toolfold.plugins"
 
 
 class Plugin:
-    """Interface that a plugin gets in its `register(plugin)` function."""
+    """Interface passed to the `register(plugin)` function of a plugin."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -79,7 +79,7 @@ class Plugin:
         self._toolsets.append(Toolset(name, description, _check_names(tools), _check_names(includes)))
 
     def rule(self, **table: Any) -> None:
-        """Register an approval rule, given by the same keys as an entry of the setting `approval.rules`.
+        """Register an approval rule, with the same keys as an entry of the setting `approval.rules`.
 
         The plugin's name is prepended to its name, so that it cannot imitate another rule.
         """
@@ -135,7 +135,7 @@ def load_plugins(
     disabled: Collection[str] = (),
     rules: list[Rule] | None = None,
 ) -> tuple[list[SourceReport], list[Toolset]]:
-    """Load all plugins; return a report for each and the toolsets they registered.
+    """Load all plugins; return a report for each plugin, and the registered toolsets.
 
     Their tools, hooks and rules are added to the registry, to `hooks` and to `rules`.
     """

@@ -1,4 +1,4 @@
-"""An MCP server over stdio with the simulated services of the sample catalog, for tutorials.
+"""MCP server over stdio with the simulated services of the sample catalog, for tutorials.
 
 Reads one JSON-RPC message per line and writes one response per line, without the MCP SDK, so that it starts
 fast. Its data is in memory and starts anew with each process.
@@ -26,7 +26,7 @@ _DESTROYING = frozenset({"cancel", "delete", "revoke", "trash", "void", "withdra
 
 
 class RequestError(Exception):
-    """A request that cannot be answered, with the JSON-RPC error code for the client."""
+    """Raised for a request that cannot be answered, with the JSON-RPC error code for the client."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -34,10 +34,10 @@ class RequestError(Exception):
 
 
 class SampleServer:
-    """The tools of some simulated services, as an MCP server."""
+    """MCP server that offers the tools of some simulated services."""
 
     def __init__(self, services: Collection[str] = ()) -> None:
-        """Serve the named services, or all of them. Raises ConfigError for a name that does not exist."""
+        """Serve the named services, or all services. Raises ConfigError for an unknown name."""
         tools = sample_catalog()
         known = sorted({tool.source.name for tool in tools})
         if unknown := sorted(set(services) - set(known)):
@@ -51,14 +51,14 @@ class SampleServer:
         }
 
     def serve(self, requests: IO[bytes], responses: IO[bytes]) -> None:
-        """Answer requests until the stream ends, or until a message is too long."""
+        """Answer requests until the input ends or a message is too long."""
         while (line := requests.readline(MAX_MESSAGE_BYTES)).endswith(b"\n"):
             if (response := self._answer_line(line)) is not None:
                 responses.write(json.dumps(response).encode() + b"\n")
                 responses.flush()
 
     def _name_tool(self, tool: Tool) -> str:
-        """Return the name of a tool; without the name of the service if there is only one."""
+        """Return the name of a tool, without the service's name if there is only one service."""
         return tool.name.removeprefix(f"{tool.source.name}_") if self._single else tool.name
 
     def _answer_line(self, line: bytes) -> Json | None:

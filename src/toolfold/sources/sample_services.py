@@ -1,4 +1,4 @@
-"""Simulated services behind the tools of the sample catalog, in memory, with the same data at every start.
+"""Simulated services for the tools of the sample catalog, in memory, with the same data at every start.
 
 Every result says that it is sample data. The words in a tool's name decide whether the tool lists, reads,
 creates, changes or deletes records; some tools return a fixed answer instead. Nothing leaves the process.
@@ -50,12 +50,12 @@ def _load_services() -> dict[str, SampleService]:
 
 
 class SampleService:
-    """One simulated service: its records by kind, and the fixed answers of some tools."""
+    """One simulated service: its records by kind, and fixed responses of some tools."""
 
     def __init__(
         self, actions: Mapping[str, str], *, records: dict[str, list[Json]], answers: dict[str, Json]
     ) -> None:
-        """Create a service; `actions` maps a word in a tool's name, such as `get`, to an action."""
+        """Create a service; `actions` maps words in tool names, such as `get`, to actions."""
         self._actions = actions
         self._records = {kind: {each["id"]: each for each in items} for kind, items in records.items()}
         self._first_kinds = frozenset(records)
@@ -71,13 +71,13 @@ class SampleService:
         return copy.deepcopy(self._choose_action(words)(kind, args))
 
     def _choose_action(self, words: list[str]) -> Callable[[str, Json], Json]:
-        """Return the action for a tool name's words; of several, the first of delete, list, read, create."""
+        """Return the action that the words of a tool name stand for; a change if no word is known."""
         named = {self._actions[word] for word in words if word in self._actions}
         actions = {"delete": self._delete, "list": self._list, "read": self._read, "create": self._add}
         return next((action for name, action in actions.items() if name in named), self._change)
 
     def _find_kind(self, words: list[str]) -> str:
-        """Return the kind of record a tool uses: the longest kind whose words are all in the tool's name."""
+        """Return the kind of record used by a tool: the longest kind whose words are all in its name."""
         singular = {_singular(word) for word in words}
         known = [kind for kind in self._records if {_singular(each) for each in kind.split()} <= singular]
         if known:
@@ -97,7 +97,7 @@ class SampleService:
         return {kind.replace(" ", "_"): record}
 
     def _change(self, kind: str, args: Json) -> Json:
-        """Change the record whose id is in the arguments; if there is none, add the arguments as a record."""
+        """Change the record whose id is in the arguments; without an id, add the arguments as a record."""
         record = self._find_record(kind, args)
         if record is None:
             return self._add(kind, args)
@@ -146,7 +146,7 @@ class SampleService:
 
 
 def _matches(record: Json, args: Json) -> bool:
-    """Return True if a record has the field values in the arguments, and a word of the text searched for."""
+    """Return True if a record has the field values in the arguments and contains a search word."""
     for name, value in args.items():
         if name in _TEXT_ARGUMENTS and isinstance(value, str):
             text = " ".join(_texts(record)).lower()

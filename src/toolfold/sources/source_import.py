@@ -1,4 +1,4 @@
-"""Import a plugin's file from source; compiled files are neither read nor written.
+"""Import a plugin's file from source, without reading or writing compiled files.
 
 A directory is trusted by its readable content: bytecode and compiled modules in it are not run, and none are
 written to it, neither now nor when a submodule is first imported during a call. Knows nothing of plugins or

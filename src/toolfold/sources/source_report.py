@@ -1,4 +1,4 @@
-"""Report the result of loading one source of tools, for display."""
+"""Report of the result of loading one source of tools, for display."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNTRUSTED = "untrusted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceReport:
-    """Result of loading one source of tools: location, state, error, and what it registered."""
+    """Result of loading one source of tools: location, state, error and registered tools."""
 
     kind: str
     """`builtin`, `entry point`, `user folder` or `project folder`."""

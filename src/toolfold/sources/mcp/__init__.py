@@ -1,1 +1,1 @@
-"""Tools from MCP servers: connections, supervision, and the decision which tools are trusted."""
+"""Tools from MCP servers: connections, supervision, and the decision which tools to trust."""

@@ -20,7 +20,7 @@ CLOSE_TIMEOUT_S = 10.0
 
 
 class BackgroundLoop:
-    """Event loop in a separate thread, which is started on first use."""
+    """Event loop in a separate thread that is started on first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ class BackgroundLoop:
         return asyncio.run_coroutine_threadsafe(work, self._ensure_running())
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the event loop's thread and wait for it. Cancelling the wait cancels it.
+        """Run a coroutine in the event loop's thread and await its result; cancellation is passed on.
 
         Does the same as waiting for `submit`, with fewer steps, because every tool call waits for it.
         """

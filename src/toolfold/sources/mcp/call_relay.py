@@ -52,7 +52,7 @@ class CallRelay(CallOrigin):
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(send_request(params), self.loop))
 
     def send(self, work: Coroutine[Any, Any, None]) -> None:
-        """Send a notification to the client without waiting; errors are ignored, as the client may be gone.
+        """Send a notification to the client without waiting; ignore errors if the client has disconnected.
 
         Dropped while too many notifications are pending.
         """
@@ -67,13 +67,13 @@ class CallRelay(CallOrigin):
 
 
 def only_client_relay(relays: list[CallRelay]) -> CallRelay | None:
-    """Return the relay of the client that is calling the server; None unless exactly one client is."""
+    """Return the relay of the only client with a call in progress; None if several clients have one."""
     clients = {each.client for each in relays}
     return relays[-1] if len(clients) == 1 else None
 
 
 def name_requesting_server(params: Any, server: str) -> Any:
-    """Return a server's request with the server's name in its message, to prevent impersonation."""
+    """Add the server's name to the message of its request, so that it cannot impersonate another sender."""
     return params.model_copy(
         update={"message": f"The server {server!r} asks: {remove_invisible(params.message)}"}
     )

@@ -1,4 +1,4 @@
-"""One open connection to an MCP server: open it, send requests, and report when it ends.
+"""Connection to one MCP server: open it, send requests, and report when it ends.
 
 Wraps the SDK's client, which supports every protocol revision, and adds the limits that it lacks. Everything
 runs in one event loop. A connection is never repaired: its supervisor opens a new one.
@@ -86,7 +86,7 @@ class ConnectionDeps:
 
 
 class ServerConnection:
-    """Connection to one MCP server. Call `open` before anything else."""
+    """Connection to one MCP server; `open` must be called first."""
 
     def __init__(self, server: str, deps: ConnectionDeps) -> None:
         self.server, self.settings, self._deps = server, deps.settings, deps
@@ -111,7 +111,7 @@ class ServerConnection:
 
     @property
     def run_task(self) -> asyncio.Task[None]:
-        """Return the task that runs the connection; it is done when the connection has ended."""
+        """Return the task that runs the connection; it finishes when the connection ends."""
         assert self._task is not None  # noqa: S101 - set by `open`
         return self._task
 
@@ -205,7 +205,7 @@ class ServerConnection:
         )
 
     async def _has_entries(self, capability: Any, *methods: str) -> bool:
-        """Return True if the server has resources or prompts, or does not answer in time."""
+        """Return True if the server lists resources or prompts, or does not respond in time."""
         from mcp import MCPError
 
         if capability is None:
@@ -230,7 +230,7 @@ class ServerConnection:
         return not any((capabilities.tools, capabilities.resources, capabilities.prompts))
 
     async def _wait_for_list_subscription(self) -> None:
-        """Wait briefly until list changes are subscribed to, so that no change is missed."""
+        """Wait briefly until the subscription to list changes is active, so that no change is missed."""
         if self._list_subscription is not None:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(SETTLE_TIMEOUT_S):
@@ -330,7 +330,7 @@ class ServerConnection:
         return senders[method]()
 
     async def resubscribe(self, uris: Iterable[str], seconds: float) -> None:
-        """Subscribe again to resources of an earlier connection, and report each as updated.
+        """Subscribe again to the resources of an earlier connection, and report each resource as updated.
 
         Updates may have been missed in between.
         """
@@ -416,7 +416,7 @@ class ServerConnection:
         return {name: each for name, each in capabilities.items() if name not in refused}
 
     async def _wait_until_closed(self) -> None:
-        """Wait until `close` is called or the server is gone."""
+        """Wait until `close` is called or the server has disconnected."""
         close_requested = asyncio.create_task(self._close_requested.wait())
         disconnected = asyncio.create_task(self._disconnected.wait())
         try:
@@ -494,7 +494,7 @@ class ServerConnection:
             self._deps.on_change(kind)
 
     async def _await_response(self, work: Any, deadline: _ResponseDeadline, request: str) -> Any:
-        """Return the response to a request. Raises ServerFailed if there is none."""
+        """Return the response to a request. Raises ServerFailed if no response arrives."""
         wakeup = _Wakeup()
         task = asyncio.ensure_future(wakeup.run(work))
         task.add_done_callback(_retrieve_exception)
@@ -533,7 +533,7 @@ class ServerConnection:
                 return
 
     async def _cancel_task(self, task: asyncio.Future[Any]) -> None:
-        """Cancel a request, and give the SDK's client a moment to tell the server."""
+        """Cancel a request, and give the SDK's client a moment to notify the server."""
         task.cancel()
         await asyncio.wait({task}, timeout=SETTLE_TIMEOUT_S)
 
@@ -550,7 +550,7 @@ class ServerConnection:
             raise await self._to_fault(error, NotStarted) from None
 
     async def _to_fault(self, error: BaseException | None, otherwise: type[ServerFailed]) -> ServerFailed:
-        """Convert an exception to an error without secrets; `otherwise` is the type used by default."""
+        """Convert an exception to a ServerFailed without secrets, of the type `otherwise` by default."""
         fault = unwrap_group(await self._find_cause(error))
         if isinstance(fault, ServerFailed):
             return fault
@@ -567,7 +567,7 @@ class ServerConnection:
         return ConnectionLost(self.server, f"disconnected: {reason}", advice=UNKNOWN_EFFECT_ADVICE)
 
     async def _find_cause(self, error: BaseException | None) -> BaseException | None:
-        """Return the exception that ended the connection, if `error` only says that it has ended."""
+        """Return the exception that ended the connection; `error` if there is none."""
         task = self._task
         if task is None or not self._disconnected.is_set() or self._process is not None:
             return error
@@ -590,13 +590,13 @@ _CALL_RELAY: ContextVar[CallRelay | None] = ContextVar("toolfold_call_relay", de
 
 
 async def _run_for_client(relay: CallRelay | None, work: Awaitable[Any]) -> Any:
-    """Await a request on behalf of a gateway client, so that the client's capabilities are sent with it."""
+    """Await a request made for a gateway client, so that the client's capabilities are sent with it."""
     _CALL_RELAY.set(relay)
     return await work
 
 
 class _Wakeup:
-    """Lets a task wait for a response, or for anything else that ends the wait.
+    """Wakes up a task that waits for a response when the response arrives or the connection ends.
 
     Does the same as `asyncio.wait`, with fewer steps of the event loop, because every tool call waits for it.
     """
@@ -617,7 +617,7 @@ class _Wakeup:
             self._waiter.set_result(None)
 
     async def wait(self, seconds: float) -> None:
-        """Wait until `notify` is called or the time has passed."""
+        """Wait until `notify` is called or the timeout has expired."""
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
         timer = loop.call_later(seconds, self.notify)

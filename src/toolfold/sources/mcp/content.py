@@ -48,7 +48,7 @@ _TEXT_TYPES = ("application/json", "application/xml", "application/yaml", "appli
 
 @dataclass(frozen=True, slots=True)
 class McpResponse(SourceResponse):
-    """A result of an MCP server, or the error with which it responded."""
+    """Result of an MCP server, or the error that it returned."""
 
     result: mcp_types.Result | Exception | Mapping[str, Any]
 
@@ -69,7 +69,7 @@ def tool_result_content(result: Any, server: str, *, mark: TextMarker = leave_un
 
 
 def mark_result(result: R, mark: TextMarker) -> R:
-    """Return a result for protocol clients in which injected instructions are marked.
+    """Mark injected instructions in a result that is passed on to MCP clients.
 
     The one place where results of tools, resources and prompts are marked for protocol clients. Names, URIs
     and data stay as they are: clients send them back.
@@ -330,7 +330,7 @@ def _describe_prompt(prompt: Mapping[str, Any]) -> Json:
 
 
 def _omit_empty(values: Mapping[str, Any]) -> Json:
-    """Return the mapping without its empty values."""
+    """Return the mapping without entries whose values are empty."""
     return {key: value for key, value in values.items() if value not in (None, "", [])}
 
 

@@ -57,7 +57,7 @@ _EVENT_FIELDS = (b"event:", b"data:", b"id:")
 
 
 class HandoverTransport(httpx2.AsyncBaseTransport):
-    """HTTP transport that sends requests, except those for which a direct call already has a response."""
+    """HTTP transport that sends only requests for which no response has been stored by `hand_over`."""
 
     def __init__(
         self, inner: httpx2.AsyncBaseTransport, find_request_id: Callable[[httpx2.Request], Any]
@@ -126,7 +126,7 @@ class DirectCalls:
         """Tasks that read the rest of a response."""
 
     def wrap(self, send: SendRawRequest, requests: RawRequests) -> SendRawRequest:
-        """Return a function that sends tool calls over persistent connections, other requests by `send`."""
+        """Return a function that sends tool calls over persistent connections, other requests with `send`."""
 
         async def send_request(
             method: str, params: Mapping[str, Any] | None, opts: Any = None, **options: Any
@@ -231,7 +231,7 @@ class DirectCalls:
     async def _exchange(
         self, id_: int, request: bytes
     ) -> JSONRPCResponse | JSONRPCError | httpx2.Response | httpx2.TransportError:
-        """Send a tool call; return its response, or what the SDK's transport must handle instead."""
+        """Send a tool call; return its response, or the HTTP response or error for the SDK's transport."""
         try:
             connection = await self._pool.take(self._origin, self._connect_timeout_s)
         except ExchangeFailed as error:
@@ -289,7 +289,7 @@ def _is_modern(headers: Mapping[str, str]) -> bool:
 async def _read_response(
     id_: int, response: Response, body: AsyncIterator[bytes], parts: list[bytes]
 ) -> JSONRPCResponse | JSONRPCError | None:
-    """Return the response to a call; None if the SDK must handle it, with the received body in `parts`."""
+    """Return the response to a call; None if the SDK must handle the body received so far in `parts`."""
     headers = {name.lower(): value for name, value in response.headers}
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if response.status != 200 or b"set-cookie" in headers or b"content-encoding" in headers:
@@ -319,7 +319,7 @@ def _parse_event(id_: Any, event: bytes) -> JSONRPCResponse | JSONRPCError | Non
 
 
 def _parse_response(id_: Any, content: bytes) -> JSONRPCResponse | JSONRPCError | None:
-    """Return a JSON-RPC response to the request with this id; None if the content is anything else."""
+    """Return the JSON-RPC response to the request with this id; None if the content is anything else."""
     from mcp_types import JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
 
     if find_excess(content):
@@ -335,7 +335,7 @@ def _parse_response(id_: Any, content: bytes) -> JSONRPCResponse | JSONRPCError 
 
 
 class _ReceivedBody(httpx2.AsyncByteStream):
-    """Body of a response that the SDK handles: the parts received so far, then those still to arrive."""
+    """Body of a response that the SDK handles: the chunks received so far, then the remaining ones."""
 
     def __init__(self, parts: list[bytes], rest: AsyncIterator[bytes], connection: Connection) -> None:
         self._parts, self._rest, self._connection = parts, rest, connection

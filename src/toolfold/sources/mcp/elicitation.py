@@ -1,4 +1,4 @@
-"""Answer elicitation and sampling requests of MCP servers, by policy and by a person.
+"""Answer elicitation and sampling requests of MCP servers: by policy, or by asking a person.
 
 Fails closed: if no person can be asked, the capability is not declared; a timeout, an invalid reply, or a
 request that cannot be displayed counts as refusal. A server has one request at a time before the person, and
@@ -56,7 +56,7 @@ _DECLINE, _CANCEL = ElicitationReply("decline"), ElicitationReply("cancel")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InteractionCallbacks:
-    """Functions that ask a person or the model on behalf of a server; None if nobody can be asked."""
+    """Functions that ask a person or the model on behalf of a server; None if that is not possible."""
 
     elicit: Elicit | None = None
     sampler: Sampler | None = None
@@ -81,7 +81,7 @@ class PromptHandler:
 
     @property
     def is_waiting(self) -> bool:
-        """Return True while a person or the model is asked; the server's timeouts are suspended then."""
+        """Return True while waiting for a reply from a person or the model, which suspends timeouts."""
         return self._pending_count > 0
 
     @property
@@ -95,7 +95,7 @@ class PromptHandler:
 
     @property
     def sampling_callback(self) -> SamplingFnT | None:
-        """Return the SDK's callback for sampling; the policy `ask` requires a person who can be asked."""
+        """Return the SDK's callback for sampling; None if sampling is not allowed or not possible."""
         allowed = {"allow": True, "ask": self._callbacks.elicit is not None, "deny": False}
         return self._handle_sampling if self._callbacks.sampler and allowed[self._settings.sampling] else None
 
@@ -161,7 +161,7 @@ class PromptHandler:
         return parse_form(self._server, params.message, params.requested_schema)
 
     async def _ask_user(self, request: ElicitationRequest) -> ElicitationReply:
-        """Ask the person, and again after an invalid reply; the timeout covers all attempts."""
+        """Ask the person, and ask again after an invalid reply; the timeout covers all attempts."""
         try:
             async with self._queue_slot(), asyncio.timeout(self._callbacks.timeout_seconds):
                 for _ in range(MAX_ATTEMPTS):
@@ -226,7 +226,7 @@ class PromptHandler:
 
     @contextlib.asynccontextmanager
     async def _queue_slot(self) -> AsyncIterator[None]:
-        """Wait in an `async with` statement until the server's earlier requests are answered.
+        """Context manager that waits until the server's earlier requests have been answered.
 
         Raises _QueueFull if too many wait already.
         """
@@ -241,7 +241,7 @@ class PromptHandler:
 
 
 class _QueueFull(Exception):
-    """Too many requests of the server already wait for a person."""
+    """Raised if too many of the server's requests are already waiting for a person's reply."""
 
 
 def _repeat_with_problem(request: ElicitationRequest, problem: str) -> ElicitationRequest:

@@ -54,7 +54,7 @@ _LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class FieldChoice:
-    """A value that a form field may have, and the label shown for it."""
+    """Permitted value of a form field, and its label."""
 
     value: str
     label: str
@@ -74,7 +74,7 @@ class FormField:
     schema: FrozenDict = field(default_factory=FrozenDict)
 
     def parse_input(self, text: str) -> Any:
-        """Convert typed text to a value of the form field; return the text itself if that fails."""
+        """Convert typed text to the type of the form field; return the text unchanged if that fails."""
         stripped = text.strip()
         if self.kind == "switch":
             return {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}.get(
@@ -106,7 +106,7 @@ class ElicitationRequest:
 
 @dataclass(frozen=True, slots=True)
 class ElicitationReply:
-    """Reply of a person: `accept`, with the values of a form; `decline`; or `cancel` for no reply."""
+    """A person's reply: `accept` with the values of the form, `decline`, or `cancel` without a reply."""
 
     action: Literal["accept", "decline", "cancel"]
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class SamplingRequest:
     """Names of models that the server prefers; they are not binding."""
 
     def to_approval_request(self) -> ElicitationRequest:
-        """Return a permission request that shows a person the whole prompt, up to the length limit."""
+        """Return a permission request that displays the whole prompt, up to the length limit."""
         lines = [f"system: {self.system}"] if self.system else []
         lines += [
             f"{each['role']}: {_block_text(block)}" for each in self.messages for block in each["content"]
@@ -147,7 +147,7 @@ class SamplingResult:
 
 
 def parse_form(server: str, message: str, schema: Mapping[str, Any]) -> ElicitationRequest:
-    """Parse a server's form request. Raises ValueError with the reason if it cannot be shown."""
+    """Parse a server's form request. Raises ValueError with the reason if the form cannot be displayed."""
     properties = schema.get("properties")
     if schema.get("type", "object") != "object" or not isinstance(properties, Mapping):
         raise ValueError("the requested form is not an object with properties")
@@ -170,7 +170,7 @@ def parse_form(server: str, message: str, schema: Mapping[str, Any]) -> Elicitat
 
 
 def parse_url_request(server: str, message: str, url: str) -> ElicitationRequest:
-    """Parse a server's request to visit a URL. Raises ValueError if the URL should not be shown."""
+    """Parse a server's request to visit a URL. Raises ValueError if the URL must not be displayed."""
     if len(url) > MAX_URL_CHARS or _INVALID_URL_CHARS.search(url) or remove_invisible(url) != url:
         raise ValueError("the requested URL is too long or has invalid characters")
     try:
@@ -193,7 +193,7 @@ def parse_url_request(server: str, message: str, url: str) -> ElicitationRequest
 
 
 def validate_values(request: ElicitationRequest, values: Mapping[str, Any]) -> Json:
-    """Return the form values to send: those of known fields, with defaults for missing ones.
+    """Return the form values to send: the values of known fields, with defaults for missing values.
 
     None removes a default. Raises ValueError with the first invalid value.
     """
@@ -248,7 +248,7 @@ def _parse_field(name: str, declared: Any, required: bool) -> FormField:
 
 
 def _build_field_schema(declared: Mapping[str, Any], choices: Sequence[FieldChoice]) -> FrozenDict:
-    """Return the part of a form field's schema that is validated, without keywords that are slow to check."""
+    """Return a form field's schema for validation, without keywords that are slow to check."""
     kind = declared["type"]
     schema: Json = {"type": kind}
     for bound in _BOUND_KEYWORDS[kind]:

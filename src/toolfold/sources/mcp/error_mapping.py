@@ -103,7 +103,7 @@ def _drop_if_secret(data: Any, redact: Redaction) -> Any:
 
 
 def redact_error_result(result: Any, redact: Redaction) -> Any:
-    """Return the result; if it reports an error, secrets are removed from its texts."""
+    """Remove secrets from the texts of a result that reports an error; return other results unchanged."""
     if getattr(result, "is_error", False) is not True:
         return result
     content = [
@@ -135,7 +135,7 @@ def _map_transport_error(server: str, kind: str, problem: str) -> ServerFailed:
 
 
 def as_start_failure(fault: ServerFailed) -> ServerFailed:
-    """Return the error as NotStarted, because it happened before any call was sent."""
+    """Convert an error to NotStarted, because it happened before any call was sent."""
     if isinstance(fault, NeedsLogin):
         return fault
     problem = (

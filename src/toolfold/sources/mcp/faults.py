@@ -1,4 +1,4 @@
-"""Errors of MCP servers, each with advice.
+"""Exceptions for failures of MCP servers, each with advice for the user.
 
     CallError
     └── ServerFailed            one server failed; all others keep working
@@ -22,7 +22,7 @@ from toolfold.errors import CallError, shorten
 
 
 class ServerFailed(CallError):
-    """An MCP server failed: `server` is its name, `problem` what happened, `advice` what to do."""
+    """Failure of an MCP server, with the server's name, the problem and advice for the user."""
 
     kind = "failed"
     may_have_run = False
@@ -77,13 +77,13 @@ class ResponseTooLarge(ServerFailed):
 
 
 class ServerBackingOff(ServerFailed):
-    """The MCP server failed repeatedly and is not started again yet. The call did not run."""
+    """The MCP server failed repeatedly and will not be restarted yet. The call did not run."""
 
     kind = "resting"
 
 
 class NeedsLogin(ServerFailed):
-    """A person must log in at the MCP server first. The call did not run."""
+    """A person must log in to the MCP server first. The call did not run."""
 
     kind = "needs-login"
 

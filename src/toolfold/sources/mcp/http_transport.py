@@ -1,4 +1,4 @@
-"""Connect to MCP servers over HTTP: Streamable HTTP and the older SSE.
+"""Connect to MCP servers over HTTP: Streamable HTTP and the older SSE transport.
 
 The SDK's transports end as a whole when one request has a network error. The guard below them converts such
 errors to error responses of the request, limits what is read, and sends credentials of one origin to no other
@@ -66,7 +66,7 @@ async def open_http_transport(
     disconnected: asyncio.Event,
     is_ready: Callable[[], bool] = bool,
 ) -> AsyncIterator[tuple[Any, DirectCalls | None]]:
-    """Open an HTTP transport for the SDK's client; `disconnected` is set when the server is gone.
+    """Open an HTTP transport for the SDK's client; set `disconnected` when the connection is lost.
 
     With it comes what sends the tool calls of its session over kept connections; None for the older SSE.
     Before `is_ready` returns True a missing login is raised: the SDK would take an error response for that
@@ -120,7 +120,7 @@ async def open_http_transport(
 async def _forward_messages(
     opened: Any, disconnected: asyncio.Event, pending: _PendingRequests, calls: DirectCalls | None = None
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """Open the transport, check and forward its messages; set `disconnected` when there are no more.
+    """Open the transport, check and forward its messages; set `disconnected` when the stream ends.
 
     The connections of `calls` are closed with the transport.
     """
@@ -165,7 +165,7 @@ class _PendingRequests:
         self._sent_ids.append(id_)
 
     def check_message(self, item: Any) -> Any:
-        """Return a received message; if it is invalid, an error response to the only pending request."""
+        """Return a received message, or an error response to the only pending request if it is invalid."""
         message = getattr(item, "message", None)
         id_ = getattr(message, "id", None)
         if isinstance(item, Exception) and b"jsonrpc" in _rejected_input(item):
@@ -245,7 +245,7 @@ def _client_class(is_ready: Callable[[], bool], pending: _PendingRequests | None
 def _guard_transport(
     inner: httpx2.AsyncBaseTransport, limiter: NotificationLimiter, has_direct_responses: bool
 ) -> Any:
-    """Return the HTTP transport with checks of responses, sizes and rates added."""
+    """Return an HTTP transport that also checks responses, sizes and rates."""
     import httpx2
 
     max_event_bytes = MAX_MESSAGE_BYTES if has_direct_responses else MAX_SSE_EVENT_BYTES
@@ -278,7 +278,7 @@ def _guard_transport(
 def _limit_events(
     response: httpx2.Response, limiter: NotificationLimiter, max_event_bytes: int, id_: Any = None
 ) -> httpx2.Response:
-    """Return an event stream without the events above the rate limit; `id_` is the request it answers."""
+    """Drop events of a stream that exceed the rate limit; `id_` is the request that the stream answers."""
     import httpx2
 
     if not response.headers.get("content-type", "").lower().startswith(_EVENT_STREAM):
@@ -306,7 +306,7 @@ def _limit_events(
 async def _split_events(
     chunks: AsyncIterator[bytes], max_event_bytes: int, pacer: Pacer
 ) -> AsyncIterator[bytes]:
-    """Yield the bytes of an event stream event by event, without blank lines and comments.
+    """Split an event stream into single events, without blank lines and comments.
 
     An event that is too large is yielded in the chunks it was received in: the SDK refuses it.
     """
@@ -336,7 +336,7 @@ class _ChunkRate:
         self._chunks = self._bytes = 0
 
     def count(self, size: int) -> None:
-        """Count a chunk of the stream. Raises NotificationFlood if there are too many small ones."""
+        """Count a chunk of the stream. Raises NotificationFlood if there are too many small chunks."""
         now = time.monotonic()
         if now - self._began > 1.0:
             self._began, self._chunks, self._bytes = now, 0, 0
@@ -347,7 +347,7 @@ class _ChunkRate:
 
 
 def _replace_excessive_event(event: bytes, id_: Any) -> bytes:
-    """Return the event, or an error event instead of it if it exceeds a limit."""
+    """Return the event, or an error event if it exceeds a limit."""
     if event.count(b"\n") + event.count(b"\r") > MAX_EVENT_LINES:
         excess: str | None = f"has more than {MAX_EVENT_LINES:,} lines"
     else:
@@ -395,7 +395,7 @@ def _is_message(request: httpx2.Request) -> bool:
 async def _check_response(
     request: httpx2.Request, response: httpx2.Response, *, is_response: bool
 ) -> httpx2.Response:
-    """Check size, encoding and status of an HTTP response; return it, or an error response if one is bad."""
+    """Check size, encoding and status of an HTTP response; return an error response if a check fails."""
     import httpx2
 
     kind = response.headers.get("content-type", "").lower()
@@ -427,7 +427,7 @@ async def _check_response(
 
 
 class _BodyTooLarge(Exception):
-    """The body of an HTTP response exceeds a limit, which the message names."""
+    """The body of an HTTP response exceeds the limit named in the message."""
 
 
 async def _read_body(response: httpx2.Response) -> bytes:

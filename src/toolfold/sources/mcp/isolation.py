@@ -27,7 +27,7 @@ _TOOLS = re.compile(
 
 
 def is_per_client(name: str, settings: McpServerSettings, listing: Listing | None) -> bool:
-    """Return True if each client must get its own process of this MCP server."""
+    """Return True if each client must get a separate process of this MCP server."""
     if settings.credentials == "per-user":
         return True
     if settings.isolation != "auto":

@@ -43,7 +43,7 @@ class ItemLists:
         fetch_page: FetchPage,
         notify: Callable[[str, str], None],
     ) -> None:
-        """Create empty lists; `notify` is called with server and kind of list when a list has changed."""
+        """Create empty lists; call `notify` with server and kind of list when a list has changed."""
         self._cache, self._settings, self._fetch_page, self._notify = cache, settings, fetch_page, notify
         self._known: dict[str, dict[str, list[Json]]] = {}
         self._fetch_tasks: dict[tuple[str, str], asyncio.Task[bool]] = {}
@@ -51,13 +51,13 @@ class ItemLists:
         """Lists that were not fetched in time; clients are notified when they arrive."""
 
     def use_settings(self, settings: Mapping[str, McpServerSettings], changed: Iterable[str]) -> None:
-        """Apply changed server settings, and forget the cached lists of the changed servers."""
+        """Apply changed server settings, and discard the cached lists of the changed servers."""
         self._settings = settings
         for server in changed:
             self._known.pop(server, None)
 
     async def get_items(self, server: str, method: str, wait: float) -> list[Any]:
-        """Return the cached entries of a list; fetch it, for at most `wait` seconds, if it is not cached."""
+        """Return the cached entries of a list; if it is not cached, fetch it within `wait` seconds."""
         if method not in self._cached_lists(server):
             task = self._start_fetch(server, method)
             _, late = await asyncio.wait({task}, timeout=min(wait, LIST_TIMEOUT_S))
@@ -70,7 +70,7 @@ class ItemLists:
         return _parse_items(method, self._cached_lists(server).get(method, ()))
 
     def refresh(self, server: str, kind: str = "") -> bool:
-        """Fetch the cached lists of a server again, or one kind of list; return False if none is cached."""
+        """Fetch a server's cached lists again, or only one kind; return False if none is cached."""
         methods = [each for each in self._cached_lists(server) if kind in ("", ITEM_LISTS[each][0])]
         for method in methods:
             self._start_fetch(server, method)

@@ -25,7 +25,7 @@ _MAX_VALUE_CHARS = 60
 
 
 class UnusableEntry(ValueError):
-    """Raised if an entry of a server's list must be dropped; the message is the reason."""
+    """Raised if an entry of a server's list must be dropped; the message gives the reason."""
 
 
 class _Kind(NamedTuple):
@@ -39,7 +39,7 @@ class _Kind(NamedTuple):
 
 
 def repair_list_result(method: str, protocol: str, result: Any) -> Any:
-    """Return a server's list with valid entries only; the problems are added to its `_meta`.
+    """Return a server's list with only valid entries; add descriptions of the problems to its `_meta`.
 
     The result of any other method is returned unchanged.
     """
@@ -129,7 +129,7 @@ def _repair_entry(
 
 
 def _remove_malformed(entry: Json, model: type[Any], entry_problems: list[str]) -> None:
-    """Remove fields of an entry that fail validation. Raises UnusableEntry if one of them is required."""
+    """Remove fields of an entry that fail validation. Raises UnusableEntry if a required field is invalid."""
     from pydantic import ValidationError
 
     for _ in range(2):  # twice: removing one field may reveal another problem
@@ -175,7 +175,7 @@ def _repair_tool(tool: Json, protocol: str, entry_problems: list[str]) -> None:
 
 
 def _require_valid_headers(schema: Json, protocol: str) -> None:
-    """Raise UnusableEntry for an invalid `x-mcp-header`, because clients must drop a tool that has one."""
+    """Raise UnusableEntry for an invalid `x-mcp-header`, because clients must drop such a tool."""
     from mcp.shared.inbound import find_invalid_x_mcp_header
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -184,7 +184,7 @@ def _require_valid_headers(schema: Json, protocol: str) -> None:
 
 
 def _repair_input_schema(schema: Any, entry_problems: list[str]) -> Json:
-    """Return a valid object schema for a tool's input. Raises UnusableEntry if it contradicts itself."""
+    """Return a valid object schema for a tool's input. Raises UnusableEntry for a contradictory schema."""
     if schema is None or schema is True or schema == []:  # PHP encodes an empty object as []
         schema = {}
     if not isinstance(schema, Mapping):
@@ -235,7 +235,7 @@ def _is_json_schema(schema: Any) -> bool:
 
 
 def _name_by(field: str) -> Callable[[Json, str, list[str]], None]:
-    """Return a repair function that fills a missing name of an entry from another of its fields."""
+    """Return a repair function that copies another field of an entry to its missing name."""
 
     def repair(entry: Json, _protocol: str, _found: list[str]) -> None:
         if not isinstance(entry.get("name"), str):
@@ -245,7 +245,7 @@ def _name_by(field: str) -> Callable[[Json, str, list[str]], None]:
 
 
 def _no_repair(_entry: Json, _protocol: str, _found: list[str]) -> None:
-    """Do nothing, for kinds of entries whose malformed fields are removed by validation."""
+    """Do nothing: validation already removes the malformed fields of this kind of entry."""
 
 
 def _name_of(kind: _Kind, entry: Any, position: int) -> str:
@@ -257,7 +257,7 @@ def _name_of(kind: _Kind, entry: Any, position: int) -> str:
 
 
 def _describe_value(value: Any) -> str:
-    """Describe a value of the wrong type for a message."""
+    """Describe a value of the wrong type for an error message."""
     if isinstance(value, str):
         return repr(shorten(value, _MAX_VALUE_CHARS))
     if value is None or isinstance(value, bool):

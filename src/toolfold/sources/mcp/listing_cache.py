@@ -29,7 +29,7 @@ LISTING_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionErro
 
 
 class ListingStore(Protocol):
-    """Stored tool lists of MCP servers, one for each server and start configuration."""
+    """Storage for tool lists of MCP servers, with one list per server and start configuration."""
 
     def read(self, name: str, settings: McpServerSettings) -> tuple[Listing, float] | None:
         """Return a server's stored tool list and its age in seconds, or None."""
@@ -94,17 +94,17 @@ class ListingCache:
             replace_file(self.item_lists_file(name, settings), text.encode(), mode=0o600)
 
     def has_failed(self, name: str, settings: McpServerSettings) -> bool:
-        """Return True if the server's tools could not be listed the last time."""
+        """Return True if the last attempt to list the server's tools failed."""
         return self.listing_file(name, settings).with_suffix(".failed").exists()
 
     def record_failure(self, name: str, settings: McpServerSettings) -> None:
-        """Record that the server's tools could not be listed."""
+        """Record that listing the server's tools failed."""
         with contextlib.suppress(OSError):
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.listing_file(name, settings).with_suffix(".failed").touch()
 
     def clear_failure(self, name: str) -> None:
-        """Remove the record that the server's tools could not be listed."""
+        """Delete the record that listing the server's tools failed."""
         for file in self._directory.glob(f"{name}-*.failed") if self._directory.is_dir() else ():
             file.unlink(missing_ok=True)
 
@@ -127,7 +127,7 @@ class ListingCache:
 
 
 def serialize_listing(listing: Listing, *, ascii_only: bool = True) -> str:
-    """Return a tool list as JSON text; the same list always gives the same text."""
+    """Serialize a tool list as JSON; equal lists give equal texts."""
     plain: Json = {
         "format": FORMAT_VERSION,
         "tools": [tool.to_json() for tool in listing.tools],
@@ -142,7 +142,7 @@ def serialize_listing(listing: Listing, *, ascii_only: bool = True) -> str:
 
 
 def parse_listing(text: str) -> Listing:
-    """Return the tool list in a JSON text, with its tools validated. Raises one of LISTING_ERRORS."""
+    """Parse a tool list from JSON and validate its tools. Raises one of LISTING_ERRORS."""
     data: Json = read_json(text)
     if data["format"] != FORMAT_VERSION:
         raise ValueError("the stored tool list has another format version")

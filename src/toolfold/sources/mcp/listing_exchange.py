@@ -1,4 +1,4 @@
-"""Exchange the tool lists of MCP servers with other replicas, in a thread of its own.
+"""Exchange the tool lists of MCP servers with other replicas, in a separate thread.
 
 Lists that this replica has read from its servers are stored in the shared database, and lists that other
 replicas have stored are handed to the servers here. Nothing waits for the database except the start of a
@@ -35,7 +35,7 @@ Adopt = Callable[[str, McpServerSettings, Listing, float], None]
 
 
 class ListingExchange:
-    """Sends tool lists of this replica to the others, and receives theirs. Thread-safe."""
+    """Shares tool lists of MCP servers with other replicas through a database. Thread-safe."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ListingExchange:
         find_servers: Callable[[], Mapping[str, McpServerSettings]],
         adopt: Adopt,
     ) -> None:
-        """Prepare the exchange; `find_servers` returns the servers whose lists are wanted now."""
+        """Prepare the exchange; `find_servers` returns the servers whose tool lists are needed."""
         self._listings = SharedListings(database)
         self._find_servers, self._adopt = find_servers, adopt
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class ListingExchange:
         self._next_read = 0.0
 
     def read(self, name: str, settings: McpServerSettings) -> tuple[Listing, float] | None:
-        """Return the shared tool list of a server and its age in seconds; None if there is none.
+        """Return a server's tool list in the database and its age in seconds; None if there is none.
 
         After a failure of the database, it is not asked again for a while: each request may take seconds.
         """
@@ -77,7 +77,7 @@ class ListingExchange:
         return found
 
     def offer(self, name: str, settings: McpServerSettings, listing: Listing) -> None:
-        """Store a list that was just read from a server, without waiting for the database.
+        """Queue a tool list that was just read from a server, to be stored in the database.
 
         A list that this replica has read before is not stored again: where the same settings give other
         tools on another replica, the two would replace each other's list forever.
@@ -91,11 +91,11 @@ class ListingExchange:
         self._start()
 
     def follow(self) -> None:
-        """Start to use lists that other replicas store."""
+        """Start using the tool lists that other replicas store."""
         self._start()
 
     def close(self) -> None:
-        """Store what is left, if that is possible at once, and end the thread."""
+        """Try to store the queued tool lists within a short time, and stop the thread."""
         with self._lock:
             thread, self._thread = self._thread, None
             self._ended.set()
@@ -152,7 +152,7 @@ class ListingExchange:
                     del self._unsent[key]
 
     def _adopt_changes(self) -> None:
-        """Use lists that have changed in the database since they were last used here."""
+        """Apply the tool lists that have changed in the database since they were last applied."""
         if self._copy is None:
             self._copy = self._listings.follow(self._wake.set)
         stored = self._copy.value

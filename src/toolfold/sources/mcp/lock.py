@@ -1,4 +1,4 @@
-"""Lock file: the tools of each MCP server in the form in which a person accepted them.
+"""Lock file that records the definitions of MCP tools that a person has accepted.
 
 One JSON file that can be read, compared and committed, beside the file that declares the server. The same
 pins give the same bytes. A tool's hash decides; its definition is stored to show changes. A harmless new
@@ -45,7 +45,7 @@ _REPAIR_HINT = "restore it from version control, or delete it to pin the tools o
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One tool in the lock file, in the form in which a person accepted it."""
+    """One tool in the lock file, with the definition that a person accepted."""
 
     fingerprint: str
     tool: ListedTool | None = None
@@ -69,7 +69,7 @@ _NOTHING: Pins = MappingProxyType({})
 
 
 def lock_path(config: Config, server: str) -> Path:
-    """Return the path of a server's lock file: in the project that defines the server, else the user's."""
+    """Return the path of a server's lock file: in the project that defines it, or else the user's file."""
     declared = config.origins.get(f"mcp.servers.{server}", "")
     project = config.paths.project_file
     if project is not None and declared.startswith(f"project file {project}:"):
@@ -82,7 +82,7 @@ class PinStore(ABC):
 
     @abstractmethod
     def pins(self, server: str) -> Pins | None:
-        """Return the accepted tools of a server; None if none were accepted yet. Raises ConfigError."""
+        """Return the accepted tools of a server; None if no tool has been accepted. Raises ConfigError."""
 
     @abstractmethod
     def _update(self, server: str, change: Callable[[_Block | None], _Block | None]) -> _Block | None:
@@ -92,7 +92,7 @@ class PinStore(ABC):
         """
 
     def pin_new_server(self, server: str, tools: Iterable[ListedTool]) -> Pins:
-        """Accept all tools of a new server; if tools of it were accepted before, return those unchanged.
+        """Accept all tools of a new server; if the server already has accepted tools, return these unchanged.
 
         In a process started by a tool call nothing is written: the pins are valid for this process only.
         """
@@ -102,13 +102,13 @@ class PinStore(ABC):
         return _NOTHING if found is None else found
 
     def accept(self, server: str, tools: Iterable[ListedTool]) -> None:
-        """Record that a person accepted these tools in their current form; other accepted tools stay."""
+        """Record that a person accepted the current definitions of these tools; keep other accepted tools."""
         require_user(f"accepting tools of the MCP server {server!r}")
         accepted = _pin_tools(tools)
         self._update(server, lambda block: {**(block or {}), **accepted})
 
     def record_updates(self, server: str, tools: Iterable[ListedTool], compared: Pins) -> None:
-        """Record new versions of accepted tools that have only harmless changes.
+        """Record new versions of accepted tools whose changes are harmless.
 
         In a process started by a tool call nothing is written.
         """
@@ -128,7 +128,7 @@ class PinStore(ABC):
         self._update(server, add_updates)
 
     def forget(self, server: str) -> bool:
-        """Remove all accepted tools of a server; return False if it had none."""
+        """Remove all accepted tools of a server; return False if the server had none."""
         require_user(f"forgetting the tools of the MCP server {server!r}")
         if self.pins(server) is None:
             return False
@@ -137,10 +137,10 @@ class PinStore(ABC):
 
 
 class LockFile(PinStore):
-    """Lock file with the accepted tools, which is read again whenever it has changed."""
+    """Lock file with the accepted tools; it is read again whenever it has changed."""
 
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
-        """Open a lock file; if `record` is given, changes that Toolfold did not make are an error."""
+        """Open a lock file; with `record`, reject changes of the file that Toolfold did not make."""
         self.file, self._record = file, record
         self._project_file = str(file.parent / PROJECT_FILE)
         self._fingerprint, self._last_step = "", 0
@@ -151,7 +151,7 @@ class LockFile(PinStore):
 
     @property
     def is_in_project(self) -> bool:
-        """Return True if the lock file belongs to a project, so that somebody else may have written it."""
+        """Return True if the lock file belongs to a project, and others may therefore have written it."""
         return os.path.exists(self._project_file)  # noqa: PTH110 - several times as fast, and done for every call
 
     def pins(self, server: str) -> Pins | None:
@@ -206,7 +206,7 @@ class LockFile(PinStore):
         return 0 if self._record is None else self._record.last_step()
 
     def _require_own_change(self, now: str) -> None:
-        """Raise ConfigError if the lock file was changed by anything but Toolfold since it was first read."""
+        """Raise ConfigError if anything but Toolfold has changed the lock file since it was first read."""
         if self._record is None or not self._fingerprint:
             return
         if self._record.is_own_change(self.file, self._fingerprint, now, since=self._last_step):
@@ -243,7 +243,7 @@ class SharedPins(PinStore):
         return None if block is None else MappingProxyType(block)
 
     def reload(self) -> None:
-        """Read all accepted tools again. If that fails, keep the known ones and raise ConfigError."""
+        """Read all accepted tools again; on failure, keep the previous ones and raise ConfigError."""
         with self._change_lock:
             self._blocks = self._load()
 
@@ -294,7 +294,7 @@ def _read_file_state(file: Path) -> tuple[int, ...]:
 
 
 def serialize_pins(blocks: Mapping[str, Pins], texts: _Texts | None = None) -> bytes:
-    """Return the lock file's content, in ASCII so that invisible characters show in a review.
+    """Return the lock file's content, in ASCII so that invisible characters are visible in a review.
 
     `texts` caches serialized blocks: with many servers most are unchanged.
     """

@@ -1,4 +1,4 @@
-"""Names of server tools, independent of the order in which servers start.
+"""Names of the tools of MCP servers, independent of the order in which servers start.
 
 A tool has a client name, `<server>_<tool>`, which clients of the gateway and the command line show, and an
 agent name, `mcp_<server>_<tool>`, which sessions of a runtime without a gateway use. Either is accepted
@@ -27,7 +27,7 @@ _AGENT_LABEL = "mcp_"
 
 @dataclass(frozen=True, slots=True)
 class McpToolName:
-    """All names of one tool of a server."""
+    """All names of one tool of an MCP server."""
 
     client: str
     agent: str
@@ -62,7 +62,7 @@ class ToolNames:
         self._agents = _Namespace(_AGENT_LABEL, {each: f"{_AGENT_LABEL}{each}_" for each in known}, ())
 
     def names_of(self, server: str, tool: str) -> McpToolName:
-        """Return all names of the tool that its server calls `tool`."""
+        """Return all names of a tool; `tool` is the name that the server uses."""
         return McpToolName(
             self._clients.name_of(server, tool),
             self._agents.name_of(server, tool),
@@ -75,7 +75,7 @@ class ToolNames:
         return names.client if self.for_clients else names.agent
 
     def find_own_name(self, server: str, name: str, listed: Iterable[str]) -> str | None:
-        """Return the server's own name for a tool, from any of its names; None if it is not listed."""
+        """Return the server's name for a tool, given any name of the tool; None if it is not listed."""
         own = list(listed)
         if name in own:
             return name
@@ -83,10 +83,10 @@ class ToolNames:
 
 
 class _Namespace:
-    """Unique names that consist of a server's prefix and a tool's own name."""
+    """Unique tool names, each with the server's prefix and the server's name for the tool."""
 
     def __init__(self, label: str, prefixes: Mapping[str, str], taken: Iterable[str]) -> None:
-        """Create a namespace; `label` is the start of names that need a hash to be unique or valid."""
+        """Create a namespace; `label` starts the names that need a hash to be unique or valid."""
         self._label, self._prefixes, self._taken = label, dict(prefixes), frozenset(taken)
 
     def name_of(self, server: str, tool: str) -> str:
@@ -105,7 +105,7 @@ class _Namespace:
         return self._prefixes.get(server, f"{self._label}{server}_")
 
     def _is_owner(self, server: str, plain: str) -> bool:
-        """Return True if this server gets the name `plain`, which may have the prefix of several servers."""
+        """Return True if the name `plain` belongs to this server, although other prefixes may match it."""
         own = self._prefix_of(server)
         others = ((each, prefix) for each, prefix in self._prefixes.items() if each != server)
         return not any(
@@ -114,7 +114,7 @@ class _Namespace:
 
 
 def _digest_name(label: str, tool: str) -> str:
-    """Return a name with a hash of label and tool, for tools whose plain name would be ambiguous.
+    """Return a name with a hash of label and tool, for a tool whose plain name would be ambiguous.
 
     `mcp__a__b__c` can mean tool `c` of server `a__b` or tool `b__c` of `a`. The longer digest is used: to
     collide with another server's tool takes 2**60 attempts.

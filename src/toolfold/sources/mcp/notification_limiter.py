@@ -25,11 +25,11 @@ _MessageKind = Literal["response", "request", "notification"]
 
 
 class NotificationFlood(ValueError):
-    """The server keeps sending too many messages."""
+    """Raised if the server keeps sending too many messages."""
 
 
 def _classify_message(message: bytes) -> _MessageKind:
-    """Return the kind of a JSON-RPC message, parsing it only if it has both `id` and `method`."""
+    """Return the kind of a JSON-RPC message; parse it only if it has both `id` and `method`."""
     if b'"id"' not in message:
         return "notification"
     if b'"method"' not in message:
@@ -41,7 +41,7 @@ def _classify_message(message: bytes) -> _MessageKind:
 
 
 def _parse_message(message: bytes) -> Json:
-    """Parse the message in a line or in an event of several lines; {} if it is not JSON."""
+    """Parse the message in a line or in a multi-line event; return {} if it is not JSON."""
     _, brace, rest = message.replace(b"\ndata:", b"\n").partition(b"{")
     try:
         parsed: Json = json.loads((brace + rest).decode("utf-8", "replace"))
@@ -68,7 +68,7 @@ class NotificationLimiter:
         return kind != "response" and self._is_excess(kind)
 
     def count_unmatched_response(self) -> None:
-        """Count a response that belongs to no known request towards the server's rate limit.
+        """Count a response that matches no known request towards the server's rate limit.
 
         Raises NotificationFlood if there are too many.
         """

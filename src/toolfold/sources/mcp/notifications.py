@@ -21,7 +21,7 @@ Listen = Callable[..., Any]
 
 
 class NotificationSubscription:
-    """One subscription to a server's notifications, which is active from its creation on."""
+    """Subscription to a server's notifications, active as soon as it is created."""
 
     def __init__(
         self, listen: Callable[[], Any], on_event: Callable[[Any], None], on_open: Callable[[bool], None]
@@ -34,7 +34,7 @@ class NotificationSubscription:
         self._task = asyncio.create_task(self._run())
 
     async def wait_until_open(self) -> None:
-        """Wait until the subscription is open. Raises the server's error if it refuses it."""
+        """Wait until the subscription is open. Raises the server's error if the server refuses it."""
         await self._is_settled.wait()
         if self._refusal is not None and not self._was_open:
             raise self._refusal
@@ -71,7 +71,7 @@ class NotificationSubscription:
 
 
 class ResourceSubscriptions:
-    """All resource subscriptions of one connection, sent to the server as one subscription."""
+    """All resource subscriptions of one connection, combined in one request to the server."""
 
     def __init__(self, listen: Listen, on_update: Callable[[str], None]) -> None:
         """Create a subscription without resources; `on_update` gets the URI of each changed resource."""
@@ -82,7 +82,7 @@ class ResourceSubscriptions:
         self._is_closed = False
 
     async def set_subscribed(self, uri: str, *, subscribe: bool) -> None:
-        """Subscribe to a resource or unsubscribe from it. Raises the server's error if it refuses."""
+        """Subscribe to a resource or unsubscribe from it. Raises the server's error if the server refuses."""
         async with self._lock:
             uris = self._uris | {uri} if subscribe else self._uris - {uri}
             if uris == self._uris:

@@ -14,7 +14,7 @@ _WAITED_S = 0.001
 
 
 class Pacer:
-    """Lets other tasks run while a connection is read, and slows down a connection that never pauses."""
+    """Lets other tasks run while a connection is read, and throttles a connection that sends constantly."""
 
     def __init__(self) -> None:
         self._began, self._active = time.thread_time(), time.monotonic()
@@ -29,7 +29,7 @@ class Pacer:
         self._active = now
 
     async def rest_if_due(self) -> None:
-        """Let other tasks run if the time slice is used up; sleep if the connection was busy for long."""
+        """Let other tasks run if the time slice is used up; sleep if the connection was busy too long."""
         spent = time.thread_time() - self._began
         if spent >= MAX_WORK_S:
             self._burst += spent

@@ -19,17 +19,17 @@ _SET_QUOTA_AND_TERMINATE = 0x0100 | 0x0001
 
 
 class ProcessTree(Protocol):
-    """A process and everything that it has started."""
+    """A process and all its descendants."""
 
     def end(self) -> None:
         """Kill the remaining processes of the tree. Calling it again has no effect."""
 
     def kill_group(self) -> None:
-        """Kill the first process and its group, if `end` was not enough."""
+        """Kill the first process and its process group, if some processes survived `end`."""
 
 
 class WatchedGroup:
-    """A POSIX process group, and a pipe; when the pipe is closed, a watcher process kills the group."""
+    """A POSIX process group that a watcher process kills when a pipe is closed."""
 
     def __init__(self, pid: int, pipe: int) -> None:
         self._pid, self._pipe = pid, pipe
@@ -74,10 +74,10 @@ class ExtendedLimits(ctypes.Structure):
 
 
 class WindowsJob:
-    """A Windows job object: its processes end when the last handle is closed. `kernel32` is the library."""
+    """A Windows job object, whose processes end when the last handle is closed; `kernel32` is the library."""
 
     def __init__(self, pid: int, kernel32: Any) -> None:
-        """Put a process into a new job object. Raises OSError if the system refuses."""
+        """Put a process into a new job object. Raises OSError if Windows refuses."""
         self._kernel = kernel32
         self._job = self._require(kernel32.CreateJobObjectW(None, None))
         try:

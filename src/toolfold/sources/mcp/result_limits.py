@@ -16,7 +16,7 @@ MAX_PARTS = 1_000
 
 
 def truncate_result(result: Any) -> Any:
-    """Shorten the lists in a result in place, and add a note for the model about dropped items."""
+    """Truncate the lists in a result in place, and add a note for the model about dropped items."""
     if not isinstance(result, dict):
         return result
     for key, make_note in _PARTS.items():

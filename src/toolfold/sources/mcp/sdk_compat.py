@@ -211,7 +211,7 @@ PRIVATE_NAMES = (
 
 
 def load_sdk() -> None:
-    """Import the MCP SDK, or wait until another thread has imported it. Slow the first time.
+    """Import the MCP SDK, or wait until another thread has imported it. The first import is slow.
 
     The packages of the SDK import each other. If one thread imports `mcp` and another one a package below it,
     each waits for the other's import lock; Python resolves this by handing out an incomplete module, and both
@@ -242,7 +242,7 @@ def _require_names(owner: object, *names: str) -> None:
 
 
 def wrap_raw_requests(session: Any, wrap: Callable[[SendRawRequest], SendRawRequest]) -> None:
-    """Replace the function that sends a client session's requests by a wrapped one."""
+    """Replace the function that sends a client session's requests by a wrapper."""
     _require_names(session, "_dispatcher")
     dispatcher = session._dispatcher
     _require_names(dispatcher, "send_raw_request")
@@ -251,7 +251,7 @@ def wrap_raw_requests(session: Any, wrap: Callable[[SendRawRequest], SendRawRequ
 
 @dataclass(slots=True)
 class _ProgressReceiver:
-    """Receives progress notifications of a request that was not sent through the SDK's transport."""
+    """Receives progress notifications for a request that was not sent through the SDK's transport."""
 
     on_progress: Any
 
@@ -260,11 +260,11 @@ class _ProgressReceiver:
         return self
 
     def send_nowait(self, _outcome: object) -> None:
-        """Ignore a response or the end of the session, because the sender of the request notices both."""
+        """Ignore a response or the end of the session, because the sender of the request detects both."""
 
 
 class RawRequests:
-    """Sends requests of an SDK client session without its transport: ids, progress, results, cancellation."""
+    """Sends requests of an SDK client session without the SDK's transport."""
 
     def __init__(self, session: Any) -> None:
         _require_names(session, "_dispatcher")
@@ -272,7 +272,7 @@ class RawRequests:
         _require_names(self._dispatcher, "_allocate_id", "_pending")
 
     def allocate_id(self) -> int:
-        """Return an id that no other request of the session has."""
+        """Return an id that no other request of the session uses."""
         id_: int = self._dispatcher._allocate_id()
         return id_
 
@@ -286,7 +286,7 @@ class RawRequests:
             self._dispatcher._pending.pop(id_, None)
 
     def read_result(self, message: JSONRPCResponse | JSONRPCError) -> Any:
-        """Return the result in a response. Raises MCPError if it is an error."""
+        """Return the result in a response. Raises MCPError for an error response."""
         from mcp import MCPError
         from mcp_types import JSONRPCError
 
@@ -296,14 +296,14 @@ class RawRequests:
         return message.result
 
     async def notify_cancelled(self, id_: int) -> None:
-        """Tell the server that the result of a request is no longer needed."""
+        """Notify the server that the result of a request is no longer needed."""
         params = {"requestId": id_, "reason": "caller cancelled"}
         await self._dispatcher.notify("notifications/cancelled", params)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestTrace:
-    """The OpenTelemetry span of a request, and the fields that tell the server which trace it belongs to."""
+    """OpenTelemetry span of a request, and the fields that propagate its trace to the server."""
 
     span: Any
     context: Mapping[str, Any]
@@ -323,7 +323,7 @@ class RequestTrace:
 
 @contextmanager
 def trace_request(method: str, id_: int, params: Mapping[str, Any]) -> Iterator[RequestTrace]:
-    """Trace a request in the `with` block as the SDK does."""
+    """Trace a request during a `with` block in the same way as the SDK."""
     from mcp.shared._otel import inject_trace_context, otel_span
     from opentelemetry.trace import INVALID_SPAN, SpanKind
 
@@ -339,7 +339,7 @@ def trace_request(method: str, id_: int, params: Mapping[str, Any]) -> Iterator[
 
 
 def _is_traced() -> bool:
-    """Return False if no tracer is installed and the current code does not belong to a trace."""
+    """Return False if no tracer is installed and there is no current trace."""
     from opentelemetry import baggage, trace
 
     if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
@@ -348,7 +348,7 @@ def _is_traced() -> bool:
 
 
 def skip_unused_tracing(server: Server[Any]) -> None:
-    """Make an SDK server trace requests only if a tracer is installed or the request belongs to a trace."""
+    """Make an SDK server trace requests only if a tracer is installed or the request is part of a trace."""
     from mcp.server._otel import OpenTelemetryMiddleware
 
     def select(middleware: Any) -> Any:
@@ -359,7 +359,7 @@ def skip_unused_tracing(server: Server[Any]) -> None:
 
 
 def _trace_if_used(trace: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-    """Return middleware that traces a request only if a tracer is installed or it belongs to a trace."""
+    """Return middleware that traces requests only if a tracer is installed or they are part of a trace."""
     from opentelemetry.propagate import get_global_textmap
 
     async def handle(ctx: Any, call_next: Any) -> Any:
@@ -389,7 +389,7 @@ def get_connection(session: Any) -> Connection:
 
 
 def make_hookable_manager(base: type[StreamableHTTPSessionManager]) -> type[Any]:
-    """Return the SDK's manager of HTTP sessions with overridable public methods.
+    """Return a subclass of the SDK's HTTP session manager with public methods that can be overridden.
 
     A subclass may override `handle_stateful_request`, `serve_opening_request` and `discard_session`, and call
     `rename_session` in the second of them.
@@ -405,7 +405,7 @@ def make_hookable_manager(base: type[StreamableHTTPSessionManager]) -> type[Any]
             return sessions
 
         def rename_session(self, transport: Any, session_id: str) -> None:
-            """Give another id to a session that has not served a request yet."""
+            """Change the id of a session that has not served a request yet."""
             _require_names(self, "_session_owners")
             for sessions in (self._server_instances, self._session_owners):
                 if transport.mcp_session_id in sessions:
@@ -434,7 +434,7 @@ def make_hookable_manager(base: type[StreamableHTTPSessionManager]) -> type[Any]
 
 
 def defer_event_streams(transport: Any, seconds: float) -> None:
-    """Make an HTTP session of the SDK's server answer quick requests with JSON.
+    """Make an HTTP session of the SDK's server answer quick requests with JSON, not an event stream.
 
     The SDK starts an event stream for every request. Here it is started when a notification or a request for
     the client comes before the response, or none has come for this many seconds. In the newest revision of
@@ -479,7 +479,7 @@ def _parse_request(body: bytes) -> JSONRPCRequest | None:
 async def _respond_soon(
     transport: Any, parsed: JSONRPCRequest, request: Request, seconds: float
 ) -> Response | EventSourceResponse:
-    """Pass a request to its session; return JSON if the response is quick, or else an event stream."""
+    """Pass a request to its session; return JSON if the response is quick, otherwise an event stream."""
     import anyio
     from mcp.server.streamable_http import REQUEST_STREAM_BUFFER_SIZE
     from mcp_types import JSONRPCError, JSONRPCResponse
@@ -525,12 +525,12 @@ def is_event_too_large(error: BaseException | None) -> bool:
 
 
 def is_connection_closed(error: BaseException | None) -> bool:
-    """Return True if the SDK reports a closed connection. Servers may use the same error code."""
+    """Return True if the SDK reports a closed connection; servers may use the same error code."""
     return _has_code(error, "CONNECTION_CLOSED") and getattr(error, "message", "") == "Connection closed"
 
 
 def is_event_stream_failure(error: BaseException | None) -> bool:
-    """Return True if the SDK reports that an event stream ended without the response."""
+    """Return True if the SDK reports that an event stream ended without a response."""
     return _has_code(error, "CONNECTION_CLOSED") and getattr(error, "message", "").startswith("SSE stream")
 
 

@@ -1,4 +1,4 @@
-"""Compares two sets of MCP server settings and finds which servers were added, removed or changed.
+"""Compare two sets of MCP server settings to find added, removed and changed servers.
 
 A changed server is reconnected only if the change concerns its process or connection; otherwise it keeps
 running with the new settings. Works on settings only, without servers and configuration files.
@@ -44,7 +44,7 @@ class ServerChanges:
 def compare_servers(
     before: Mapping[str, McpServerSettings], now: Mapping[str, McpServerSettings]
 ) -> ServerChanges:
-    """Return which MCP servers were added, removed or changed between two sets of settings."""
+    """Return the MCP servers that were added, removed or changed between two sets of settings."""
     changed = [name for name in now if name in before and now[name] != before[name]]
     adjusted = [name for name in changed if _changed_fields(before[name], now[name]) <= APPLIED_IN_PLACE]
     return ServerChanges(

@@ -61,7 +61,7 @@ exec "$@"
 
 
 class PipedProcess(Protocol):
-    """A process with streams for its standard input, output and error output."""
+    """Process with streams for standard input, output and error."""
 
     stdin: asyncio.StreamWriter
     stdout: asyncio.StreamReader
@@ -151,7 +151,7 @@ async def start_server(
 
 
 class _PosixProcess:
-    """Process in its own session. The event loop does not start it: uvloop would fork this process."""
+    """Process in its own session, started without the event loop because uvloop would fork this process."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ async def _open_reader(pipe: IO[bytes] | None) -> tuple[asyncio.StreamReader, as
 
 
 class _AsyncioProcess:
-    """Process that asyncio's event loop started."""
+    """Process started by asyncio's event loop."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process, self.pid = process, process.pid
@@ -281,7 +281,7 @@ def _describe_exit_code(code: int | None) -> str:
 
 
 def has_unread_input(stream: asyncio.StreamWriter) -> bool:
-    """Return True if data in a pipe has not been read yet; False if that cannot be determined."""
+    """Return True if a pipe contains unread data; False if that cannot be determined."""
     if sys.platform != "linux":
         return False
     import fcntl
@@ -298,7 +298,7 @@ def has_unread_input(stream: asyncio.StreamWriter) -> bool:
 
 
 class ServerLog:
-    """Log file of a server's stderr, with secrets redacted; rotated, at most two files."""
+    """Log file of a server's stderr, with secrets redacted; rotation keeps at most two files."""
 
     def __init__(self, file: Path, redact: Redaction) -> None:
         self._file, self.redact = file, redact
@@ -319,7 +319,7 @@ class ServerLog:
         self._add_line(part)
 
     def note(self, text: str) -> None:
-        """Write one line to the log; write errors are ignored, they are no reason to fail a call."""
+        """Write one line to the log; write errors are ignored, so that they do not fail a call."""
         self._add_line(text.encode("utf-8", "replace"))
 
     def _add_line(self, line: bytes) -> None:

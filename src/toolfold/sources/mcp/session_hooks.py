@@ -1,4 +1,4 @@
-"""Extend client sessions of the MCP SDK: repair invalid list results, tell servers what clients can do."""
+"""Extend client sessions of the MCP SDK: repair invalid list results, declare client capabilities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_ENTRIES_IN_LOOP = 50
 
 
 def repair_list_results(session: Any, protocol: Callable[[], str], note: Callable[[str], None]) -> None:
-    """Make a session repair list results before the SDK validates them; `note` is called for each problem."""
+    """Make a session repair list results before validation; call `note` for each problem found."""
 
     def wrap(send: SendRawRequest) -> SendRawRequest:
         async def send_and_repair(method: str, *params: Any, **options: Any) -> Any:
@@ -42,7 +42,7 @@ def _count_entries(result: Any) -> int:
 
 
 def stamp_client_capabilities(session: Any, capabilities: Callable[[], Json | None]) -> None:
-    """Make requests declare the capabilities of the gateway client behind them, not Toolfold's own.
+    """Declare the gateway client's capabilities in requests to servers, in place of Toolfold's own.
 
     Servers of the newest revision read them from every request.
     """

@@ -1,4 +1,4 @@
-"""Resolve `${…}` references in a server's settings, and build its process's environment.
+"""Resolve `${…}` references in a server's settings, and build the environment of its process.
 
     ${NAME}                    an environment variable; an error if it is not set
     ${NAME:-default}           the same, with a default if it is not set or empty
@@ -54,7 +54,7 @@ _MIN_SECRET_CHARS = 8  # redacting shorter ones would remove ordinary words from
 
 
 def resolve_references(text: str, environment: Mapping[str, str], *, keyring: Keyring | None = None) -> str:
-    """Return the text with every `${…}` reference replaced. ConfigErrors do not contain secrets."""
+    """Replace every `${…}` reference in a text. Raises ConfigError without secrets in the message."""
     return _REFERENCE.sub(
         lambda match: _replace_reference(match, environment, keyring or _system_keyring), text
     )
@@ -63,7 +63,7 @@ def resolve_references(text: str, environment: Mapping[str, str], *, keyring: Ke
 def build_environment(
     server: McpServerSettings, environment: Mapping[str, str], *, keyring: Keyring | None = None
 ) -> dict[str, str]:
-    """Return the environment variables of a server's process: harmless ones, `pass_env` and `env`.
+    """Return the environment of a server's process: harmless variables, `pass_env` and `env`.
 
     Proxy variables are harmless unless their URL contains a password. Raises ConfigError.
     """
@@ -99,7 +99,7 @@ def resolve_settings(
 def collect_secrets(
     server: McpServerSettings, environment: Mapping[str, str], *, keyring: Keyring | None = None
 ) -> tuple[str, ...]:
-    """Return the secrets that the server was given, longest first, for redaction.
+    """Return the secrets passed to the server, longest first, for redaction.
 
     All resolved values count, except harmless variables; so do literal values whose name suggests a secret.
     References that cannot be resolved are left out.
@@ -148,7 +148,7 @@ def _credential_value(name: str, default: str | None, environment: Mapping[str, 
 
 
 def add_credentials(environment: Mapping[str, str], credentials: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for resolving references, including the credentials of a user."""
+    """Return the environment with a user's credentials added, for resolving references."""
     own = {name: value for name, value in environment.items() if not name.startswith(CREDENTIAL_PREFIX)}
     return own | {CREDENTIAL_PREFIX + name: value for name, value in credentials.items()}
 

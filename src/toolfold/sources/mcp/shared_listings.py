@@ -74,7 +74,7 @@ class SharedListings:
             return None
 
     def write(self, name: str, settings: McpServerSettings, listing: Listing, *, age_s: float = 0.0) -> None:
-        """Store a tool list read from its server `age_s` seconds ago, unless there is a newer one."""
+        """Store a tool list read from its server `age_s` seconds ago, unless a newer list is stored."""
         key, content = find_listing_key(name, settings), serialize_listing(listing)
         checksum = _hash_text(content)
         if len(content) > MAX_LISTING_BYTES:
@@ -108,7 +108,7 @@ class SharedListings:
         self._database.execute("DELETE FROM tool_listings WHERE server = %s", (name,))
 
     def follow(self, callback: Callable[[], None]) -> SharedCopy[dict[ListingKey, str]]:
-        """Return the checksums of all stored lists, kept up to date; call a function after each change."""
+        """Return the checksums of all stored lists, kept up to date; call `callback` after each change."""
         copy = SharedCopy(self._database, TOPIC, self._read_checksums, "tool lists of MCP servers")
 
         def read_again() -> None:
@@ -135,13 +135,13 @@ class SharedListings:
 
 
 def find_listing_key(name: str, settings: McpServerSettings) -> ListingKey:
-    """Return the key of a server's tool list: its name, and a hash of its settings without secrets."""
+    """Return the key of a server's tool list: its name and a hash of its settings without secrets."""
     plain = redact_settings(settings.model_dump(mode="json", include=set(_START_SETTINGS)))
     return name, _hash_text(json.dumps(plain, sort_keys=True))
 
 
 def compute_listing_checksum(listing: Listing) -> str:
-    """Return the checksum with which a tool list is stored."""
+    """Compute the checksum that is stored with a tool list."""
     return _hash_text(serialize_listing(listing))
 
 
@@ -158,7 +158,7 @@ def _parse_row(checksum: str, content: object) -> Listing:
 
 
 def _delete_surplus(cursor: RowCursor, server: str) -> None:
-    """Delete lists that were not used for long, and the oldest ones above the limits."""
+    """Delete tool lists that were not used for a long time, and the oldest lists above the limits."""
     cursor.execute("DELETE FROM tool_listings WHERE used < CURRENT_DATE - %s::integer", (UNUSED_DAYS,))
     cursor.execute(
         "DELETE FROM tool_listings WHERE server = %s AND settings IN (SELECT settings FROM tool_listings"

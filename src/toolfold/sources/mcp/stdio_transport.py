@@ -45,7 +45,7 @@ class StdioTransport:
         *,
         limits: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """Create a transport; `limits` are timeouts for methods that servers may leave unanswered."""
+        """Create a transport; `limits` are timeouts for methods to which servers may not respond."""
         self._process, self._note, self._disconnected, self._limits = process, note, disconnected, limits
         self._pending: dict[Any, float] = {}
         """Pending requests: id → time of sending."""
@@ -75,7 +75,7 @@ class StdioTransport:
                 stream.close()
 
     async def _write_input(self, message: Any) -> None:
-        """Write a message to the server; if the server no longer reads, the connection ends."""
+        """Write a message to the server; end the connection if the server no longer reads."""
         try:
             self._track_request(message)
             await write_message(self._process.stdin, message)
@@ -83,7 +83,7 @@ class StdioTransport:
             self._disconnect()
 
     def _track_request(self, message: Any) -> None:
-        """Record a request that is sent, or forget one that is cancelled."""
+        """Record a request that is sent, or remove the record of a cancelled request."""
         method, id_ = getattr(message, "method", ""), getattr(message, "id", None)
         if method == "notifications/cancelled":
             self._pending.pop((message.params or {}).get("requestId"), None)
@@ -114,7 +114,7 @@ class StdioTransport:
             self._disconnect()
 
     def _disconnect(self) -> None:
-        """Signal that no more messages will come, so that pending requests fail."""
+        """Signal that no more messages will arrive, so that pending requests fail."""
         self._disconnected.set()
         self._incoming.close()
 
@@ -138,7 +138,7 @@ class StdioTransport:
             await self._deliver(set_default_result_type(message))
 
     async def _handle_oversized_line(self, line: _OversizedLine) -> None:
-        """Fail the request that an oversized output line answers, as soon as the request is known."""
+        """Fail the request that an oversized output line answers, as soon as that request is identified."""
         is_clear = len(self._pending) == 1 or bool(_find_ids(line.edges) & self._pending.keys())
         if not self._is_oversize_reported and (line.is_complete or is_clear):
             await self._fail_request(
@@ -223,14 +223,14 @@ class _ServerInputStream(MessageStream):
 
 
 class _OversizedLine:
-    """First bytes and, once complete, last bytes of an output line that exceeds the limit."""
+    """First bytes and, once complete, last bytes of an output line that exceeds the size limit."""
 
     def __init__(self, edges: bytes, *, is_complete: bool) -> None:
         self.edges, self.is_complete = edges, is_complete
 
 
 async def _split_lines(stream: asyncio.StreamReader, pacer: Pacer) -> AsyncIterator[bytes | _OversizedLine]:
-    """Yield the lines of a stream without line ends; blank lines may be skipped."""
+    """Yield the lines of a stream without line breaks; blank lines may be skipped."""
     buffer = bytearray()
     head, size = b"", 0
     while chunk := await stream.read(1 << 16):
@@ -288,7 +288,7 @@ def _find_ids(line: bytes) -> set[Any]:
 
 
 def set_default_result_type(message: Any) -> Any:
-    """Add the field `resultType: complete` to a result, because servers may omit it."""
+    """Add `resultType: complete` to a result without this field, because servers may omit it."""
     result = getattr(message, "result", None)
     if isinstance(result, dict):
         result.setdefault("resultType", "complete")
@@ -296,7 +296,7 @@ def set_default_result_type(message: Any) -> Any:
 
 
 def make_error_message(id_: Any, kind: str, reason: str) -> Any:
-    """Return an error response that the transport creates instead of one from the server."""
+    """Return an error response created by the transport, in place of a response from the server."""
     from mcp.shared.message import SessionMessage
     from mcp_types import ErrorData, JSONRPCError
 

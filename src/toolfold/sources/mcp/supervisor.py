@@ -1,4 +1,4 @@
-"""Supervise one MCP server: start it when needed, list its tools again, reconnect on failure.
+"""Supervise one MCP server: start it when needed, refresh its tool list, reconnect on failure.
 
 A server that fails is retried with growing backoff; after several failures calls are refused at once, with
 the time of the next attempt. A call that may have run is never repeated. Everything runs in one event loop,
@@ -158,7 +158,7 @@ class ServerSupervisor:
             await asyncio.to_thread(publish, listing)
 
     async def get_connection(self) -> ServerConnection:
-        """Return the open connection or open one; concurrent callers share one attempt."""
+        """Return the open connection, or open a connection; concurrent callers share one attempt."""
         if self._closed:
             raise NotStarted(self.name, "is closed because the runtime was closed.")
         if self._connection is not None and self._connection.is_alive:
@@ -221,11 +221,11 @@ class ServerSupervisor:
         await self.get_connection()
 
     def take_over(self, other: ServerSupervisor) -> None:
-        """Take over the resource subscriptions of the supervisor that this one replaces."""
+        """Copy the resource subscriptions of the supervisor that this one replaces."""
         self._subscriptions = set(other._subscriptions)
 
     async def retire(self) -> None:
-        """Close the server once its requests in progress are done; no new requests may be sent."""
+        """Reject new requests, and close the server once its requests in progress are done."""
         self._is_retired = True
         limit = self.settings.connect_timeout_seconds + self.settings.max_call_seconds
         with contextlib.suppress(TimeoutError):
@@ -316,7 +316,7 @@ class ServerSupervisor:
         return connection, listing
 
     async def _watch_connection(self, connection: ServerConnection) -> None:
-        """Check a connection periodically until it ends, then open another one after a backoff."""
+        """Check a connection periodically until it ends, then reconnect after a backoff."""
         keepalive, started = self.settings.keepalive_seconds, time.monotonic()
         while connection.is_alive:
             await asyncio.wait({connection.run_task}, timeout=keepalive or None)
@@ -372,7 +372,7 @@ class ServerSupervisor:
                 )
 
     async def _publish_listing(self, listing: Listing) -> None:
-        """Publish a tool list in a thread, one at a time, because checking many tools takes a while."""
+        """Publish a tool list in a thread, one list at a time, because checking many tools is slow."""
         async with self._publish_lock:
             self.listing = listing
             await asyncio.to_thread(self._publish, self.name, listing)

@@ -103,7 +103,7 @@ SENSITIVE_NAMES = _DATA_WORDS | _CONVERSATION_WORDS | _EFFECT_WORDS
 
 
 def find_meaningful_changes(before: ListedTool, after: ListedTool) -> tuple[str, ...]:
-    """Return the changes of a tool that a person must decide about; empty if all are harmless.
+    """Return the changes of a tool that a person must decide about; empty if all changes are harmless.
 
     Harmless, compared with the accepted version, are:
 
@@ -130,7 +130,7 @@ def find_meaningful_changes(before: ListedTool, after: ListedTool) -> tuple[str,
 
 
 def cautious_annotations(before: ListedTool, after: ListedTool) -> FrozenDict:
-    """Return the accepted annotations, plus new ones that make the tool look less safe.
+    """Return the accepted annotations, plus new annotations that make the tool look less safe.
 
     For readers of hints, such as gateway clients: the other new hints were not accepted by anyone.
     """
@@ -169,7 +169,7 @@ def _tokenize_text(text: str) -> list[str]:
 
 
 def _describe_word_difference(old: str, new: str) -> str:
-    """Show how two texts differ: removed words as [-…-] and added words as {+…+}."""
+    """Show the difference of two texts: removed words as [-…-] and added words as {+…+}."""
     was, now = escape_hidden(old).split(), escape_hidden(new).split()
     if len(was) + len(now) > MAX_COMPARED_WORDS:
         return "its text has changed (too long to compare word by word)"
@@ -197,7 +197,7 @@ def _find_annotation_changes(before: ListedTool, after: ListedTool) -> Iterator[
 
 
 def _find_approval_changes(before: ListedTool, after: ListedTool) -> Iterator[str]:
-    """Yield changes of a tool that make approval ask less often or about other arguments."""
+    """Yield changes of a tool that reduce approval prompts or change which arguments are checked."""
     (old_effects, old_meanings), (new_effects, new_meanings) = (
         approval_traits(before),
         approval_traits(after),
@@ -249,7 +249,7 @@ def _is_harmless_keyword(key: str, old: Any, new: Any) -> bool:
 
 
 def _is_narrower(key: str, old: Any, new: Any) -> bool:
-    """Return True if a changed length limit is harmless: it forbids the empty value or lowers the maximum.
+    """Return True if a changed length limit is harmless: it forbids empty values or lowers the maximum.
 
     A higher minimum would make the model send more than before, so it is not harmless.
     """
@@ -261,7 +261,7 @@ def _is_narrower(key: str, old: Any, new: Any) -> bool:
 
 
 def _is_plain_structure(schema: Any, depth: int = 0) -> bool:
-    """Return True if a schema has only types and short names, nothing that could instruct a model."""
+    """Return True if a schema has only types and short names, and no text that could instruct a model."""
     if not isinstance(schema, Mapping) or depth > MAX_STRUCTURE_DEPTH:
         return False
     return all(_is_plain_keyword(key, value, depth) for key, value in schema.items())
@@ -295,7 +295,7 @@ def _is_plain_name(name: str) -> bool:
 
 
 def _has_same_items(old: Any, new: Any) -> bool:
-    """Return True if two lists differ only in their order; a missing list counts as empty."""
+    """Return True if two lists differ only in their order; a missing list is treated as empty."""
     lists = [[] if each is _MISSING else each for each in (old, new)]
     if not all(isinstance(each, list) for each in lists):
         return False
@@ -377,7 +377,7 @@ def _accepts_text(schema: Mapping[str, Any]) -> bool:
 
 
 def _find_title_changes(before: ListedTool, after: ListedTool) -> Iterator[str]:
-    """Yield changes of titles, which people see when approval is asked for."""
+    """Yield suspicious changes of titles, because people see titles in approval prompts."""
     accepted_words = set(_split_words(json.dumps(before.to_json(), ensure_ascii=False)))
     old = dict(_iter_titles(before))
     changed = {path: title for path, title in _iter_titles(after) if title and title != old.get(path, "")}
@@ -405,7 +405,7 @@ def _split_words(text: str) -> list[str]:
 
 
 def _iter_titles(tool: ListedTool) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield every title in a tool definition that a model or client may show, with its path."""
+    """Yield every title in a tool definition that a client may display, with its path."""
     yield from _iter_titles_in((), tool.to_json())
 
 

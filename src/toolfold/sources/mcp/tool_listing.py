@@ -25,7 +25,7 @@ _EMPTY_SCHEMA: FrozenDict = FrozenDict({"type": "object", "properties": FrozenDi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedTool:
-    """One tool as its MCP server describes it."""
+    """One tool as described by its MCP server."""
 
     name: str
     title: str = ""
@@ -59,7 +59,7 @@ class ListedTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Everything that an MCP server has listed about itself: tools, instructions and capabilities."""
+    """Everything that an MCP server reports about itself: tools, instructions and capabilities."""
 
     tools: tuple[ListedTool, ...] = ()
     instructions: str = ""
@@ -74,7 +74,7 @@ class Listing:
 
 
 def parse_tools(tools: Iterable[Mapping[str, Any]]) -> tuple[tuple[ListedTool, ...], tuple[str, ...]]:
-    """Parse a `tools/list` result; return the usable tools, and why others cannot be used.
+    """Parse a `tools/list` result; return the usable tools, and the reasons why others are unusable.
 
     If two tools have the same name, the first is used.
     """

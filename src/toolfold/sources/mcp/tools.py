@@ -112,7 +112,7 @@ def _build_listed_tool(
 
 
 def approval_traits(tool: ListedTool) -> tuple[frozenset[Effect], Mapping[str, Meaning]]:
-    """Return a tool's effects and the meanings of its arguments, which decide if a call needs approval."""
+    """Return a tool's effects and its arguments' meanings, which determine if a call needs approval."""
     effects = effects_of_annotations(tool.annotations)
     if Effect.READ not in effects and any(
         name.casefold() in _CODE_PARAMETERS for name in _parameter_schemas(tool)
@@ -153,7 +153,7 @@ def _parameter_schemas(tool: ListedTool) -> Mapping[str, Any]:
 
 
 def _argument_meanings(tool: ListedTool, effects: Collection[Effect]) -> dict[str, Meaning]:
-    """Return the meaning of each argument (command, path …) if one of them contains a shell script.
+    """Return the meaning of each argument (command, path …) of a tool that accepts a shell script.
 
     Declared meanings replace the default names at any depth, so the defaults are declared as well, and
     nothing is declared for a tool with nested parameters.

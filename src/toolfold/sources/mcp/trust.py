@@ -1,4 +1,4 @@
-"""Trust policy for tools of MCP servers: a tool may be used if a person accepted its current form.
+"""Trust policy for tools of MCP servers: a tool may be used if a person accepted its current definition.
 
 Adding a server is the first approval, so its first listing is pinned, except for tools that the scanner
 flags. After that a tool that is new or has changed meaningfully is held until a person accepts it (`pin`),
@@ -57,14 +57,14 @@ class HeldTool:
         return self.describe(self.tool.name)
 
     def describe(self, name: str) -> str:
-        """Return why the tool must be reviewed before use; `name` is the name that the reader knows."""
+        """Return why the tool must be reviewed before use; `name` is the tool's name known to the reader."""
         reasons = "".join(f"; {shorten(str(each), 300)}" for each in (*self.findings[:3], *self.changes[:3]))
         return f"{shorten(escape_hidden(name), 80)!r} {_REASON_TEXTS[self.reason]}{reasons}"
 
 
 @dataclass(frozen=True, slots=True)
 class TrustResult:
-    """Tools of a server, divided into accepted ones and those that a person must review."""
+    """Tools of a server, divided into accepted tools and tools that a person must review."""
 
     accepted: tuple[ListedTool, ...] = ()
     held: tuple[HeldTool, ...] = ()
@@ -74,7 +74,7 @@ class TrustResult:
 
 
 class Trust:
-    """Decides which tools of MCP servers may be used: those that a person has accepted. Thread-safe."""
+    """Decides which tools of MCP servers may be used: those accepted by a person. Thread-safe."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Trust:
         )
 
     def use_config(self, config: Config) -> None:
-        """Use a changed configuration, because a server's lock file depends on the file that defines it."""
+        """Use a changed configuration, because it determines which lock file each server has."""
         self._lock_of = functools.cache(lambda server: lock_path(config, server))
 
     def drop_listing(self, server: str) -> None:
@@ -129,7 +129,7 @@ class Trust:
             self._listed.pop(server, None)
 
     def check_tools(self, server: str, policy: Policy, tools: Iterable[ListedTool]) -> TrustResult:
-        """Divide a server's tools into accepted ones and those to review; accept all tools of a new server.
+        """Divide a server's tools into accepted tools and tools to review; accept all tools of a new server.
 
         Raises ConfigError if the lock file cannot be used: no tool of the server may be used then.
         """
@@ -153,7 +153,7 @@ class Trust:
         return self._store_accepted(server, replace(result, updated=tuple(updated)))
 
     def check_call(self, server: str, policy: Policy, tool: ListedTool) -> HeldTool | None:
-        """Return None if the tool may be called as it is now, or why it needs a review. Raises ConfigError.
+        """Return None if the tool's current definition may be called, else the reason. Raises ConfigError.
 
         Compares pins only: scanning a held tool at every call would let a server consume time.
         """
@@ -165,7 +165,7 @@ class Trust:
         return _make_held_tool(tool, pins, ())
 
     def with_cautious_hints(self, server: str, tool: ListedTool) -> ListedTool:
-        """Return a tool without annotations that would make it look safer than its accepted version."""
+        """Return a tool without annotations that make it look safer than its accepted version."""
         try:
             pin = (self._lock_for(server).pins(server) or {}).get(tool.name)
         except ConfigError:
@@ -182,7 +182,7 @@ class Trust:
             self._local_lock.accept(_local_lock_key(server, lock), tools)
 
     def forget(self, server: str) -> bool:
-        """Forget all accepted tools of a server; return False if there were none.
+        """Delete the records of all accepted tools of a server; return False if there were none.
 
         Those that replicas share are kept: another replica that still has the server would accept all its
         present tools as those of a new server.
@@ -195,7 +195,7 @@ class Trust:
         return False if isinstance(lock, SharedPins) else lock.forget(server)
 
     def _effective_pins(self, server: str, tools: Iterable[ListedTool]) -> Pins | None:
-        """Return a server's accepted tools, without suspicious ones that were not accepted on this machine.
+        """Return a server's accepted tools, without suspicious tools that were not accepted on this machine.
 
         The project's lock file may come from the author of the tools: a suspicious tool must have been
         accepted on this machine as well.
@@ -225,14 +225,14 @@ class Trust:
             self._local_lock.record_updates(_local_lock_key(server, lock), updated, pins)
 
     def _was_harmless(self, server: str, tool: ListedTool, pins: Pins) -> bool:
-        """Return True if this change from the accepted version of a tool was already found to be harmless."""
+        """Return True if this change of an accepted tool has already been found harmless."""
         pin = pins.get(tool.name)
         return pin is not None and (server, pin.fingerprint, tool.fingerprint) in self._harmless_changes
 
     def find_suspicious(
         self, server: str, tools: Sequence[ListedTool]
     ) -> list[tuple[ListedTool, ScanFinding]]:
-        """Scan the tools of a server that are in use, and return the findings that require a review."""
+        """Scan a server's tools that are in use, and return the findings that require a review."""
         with self._guard:
             others = dict(self._listed)
         findings = scan_tools(tools, server, others)
@@ -257,7 +257,7 @@ class Trust:
             return self._locks[file]
 
     def _add_listed(self, server: str, tools: tuple[ListedTool, ...]) -> Mapping[str, tuple[ListedTool, ...]]:
-        """Record a server's listed tools and return those of all servers, for comparisons between servers."""
+        """Record a server's listed tools and return the tools of all servers, for comparison."""
         with self._guard:
             self._listed[server] = tools
             return dict(self._listed)
@@ -344,7 +344,7 @@ def _make_held_tool(
 
 
 def describe_difference(before: ListedTool | None, after: ListedTool) -> tuple[str, ...]:
-    """Return the difference between two versions of a tool, for a person who decides about it.
+    """Describe the difference between two versions of a tool, for a person who reviews it.
 
     Complete, and free of terminal control characters.
     """

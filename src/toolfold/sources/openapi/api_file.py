@@ -1,4 +1,4 @@
-"""Store the operations of an API, so that the document need not be read again.
+"""Store the operations of an API, so that its OpenAPI document is not parsed again.
 
 The file has one JSON object per line: first the API, then its operations. Its checksum is in the settings,
 and a file that does not match it is not used: whoever changes it could send credentials elsewhere.
@@ -50,7 +50,7 @@ def format_api(api: StoredApi) -> tuple[bytes, str]:
 
 
 def read_api(file: Path, checksum: str) -> StoredApi:
-    """Return the API in a file. Raises SourceError if it is missing, damaged or has another checksum."""
+    """Read an API from a file. Raises SourceError if the file is missing, damaged or has another checksum."""
     try:
         with file.open("rb") as stream:
             content = stream.read(MAX_FILE_BYTES + 1)

@@ -1,4 +1,4 @@
-"""Credentials of APIs: read security schemes of a document, and add credentials to requests.
+"""Credentials of APIs: read security schemes of an OpenAPI document, and add credentials to requests.
 
 Settings name environment variables; their values are read for each call, added to the request, and stored
 nowhere.
@@ -24,7 +24,7 @@ _BASIC, _BEARER, _KEY = "basic", "bearer", "key"
 
 @dataclass(frozen=True, slots=True)
 class SecurityScheme:
-    """How an API expects a credential: as a bearer token, as user and password, or as a key."""
+    """Form in which an API expects a credential: bearer token, user and password, or API key."""
 
     name: str
     kind: str
@@ -35,7 +35,7 @@ class SecurityScheme:
 
 
 def read_security_schemes(document: OpenApiDocument) -> list[SecurityScheme]:
-    """Return the security schemes of a document whose credential can come from an environment variable."""
+    """Return the security schemes of a document whose credentials can be set by environment variables."""
     components = document.root.get("components")
     schemes = components.get("securitySchemes") if isinstance(components, dict) else None
     found = []
@@ -63,7 +63,7 @@ def _read_scheme(name: str, value: Any) -> SecurityScheme | None:
 
 
 def suggest_variable(api: str, scheme: SecurityScheme, others: int) -> str:
-    """Suggest an environment variable for a credential; the scheme's name is added if there are `others`."""
+    """Suggest an environment variable for a credential; add the scheme's name if there are `others`."""
     ending = {_BEARER: "TOKEN", _BASIC: "BASIC_AUTH", _KEY: "API_KEY"}[scheme.kind]
     middle = [word.upper() for word in split_words(scheme.name)] if others else []
     return "_".join([*(word.upper() for word in split_words(api)), *middle, ending])
@@ -84,7 +84,7 @@ class Credentials:
         return list(dict.fromkeys(name for name in names if name))
 
     def add_to(self, request: ApiRequest, alternatives: Sequence[Sequence[str]]) -> ApiRequest:
-        """Return the request with the credentials of the first alternative that has all its variables.
+        """Add credentials to the request, for the first alternative whose variables are all set.
 
         Raises CallError with the names of the missing variables if there is none.
         """

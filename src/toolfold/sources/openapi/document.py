@@ -1,4 +1,4 @@
-"""Parse OpenAPI documents and follow their references.
+"""Parse OpenAPI documents and resolve their references.
 
 Reads JSON and YAML text of untrusted origin. Only references within a document are followed: a reference to
 another file or URL is reported, never fetched.
@@ -24,7 +24,7 @@ _JSON_START = b"{["
 
 
 class UnresolvedReference(ValueError):
-    """A reference leads outside the document, to nothing, or in a circle."""
+    """A reference points outside the document or to a missing target, or is circular."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class OpenApiDocument:
         return self.version.startswith("3.1")
 
     def list_servers(self, owner: Json | None = None) -> list[str]:
-        """Return the base URLs that the document names, with the default values of their variables.
+        """Return the server URLs in the document, with default values for their variables.
 
         `owner` is the operation or path whose own servers are wanted.
         """
@@ -60,7 +60,7 @@ class OpenApiDocument:
         return [_fill_variables(each) for each in found if isinstance(each.get("url"), str)]
 
     def resolve(self, value: Any) -> Any:
-        """Return the value that a reference object points to; other values unchanged.
+        """Return the target of a reference object; return any other value unchanged.
 
         Raises UnresolvedReference.
         """
@@ -71,7 +71,7 @@ class OpenApiDocument:
         raise UnresolvedReference("references form a circle")
 
     def find_target(self, reference: str) -> Any:
-        """Return the part of the document that a reference such as `#/components/schemas/Pet` names."""
+        """Return the part of the document to which a reference such as `#/components/schemas/Pet` points."""
         if not reference.startswith("#/"):
             raise UnresolvedReference(f"{shorten(reference, 100)!r} is outside the document")
         value: Any = self.root
@@ -105,7 +105,7 @@ def _read_text(value: Any, key: str) -> str:
 
 
 def parse_document(data: bytes) -> OpenApiDocument:
-    """Parse an OpenAPI document in JSON or YAML. Raises SourceError with the reason if it is not one."""
+    """Parse an OpenAPI document in JSON or YAML. Raises SourceError if it is not a valid document."""
     if len(data) > MAX_DOCUMENT_BYTES:
         raise SourceError(
             f"the document has {len(data):,} bytes; at most {MAX_DOCUMENT_BYTES:,} are accepted."

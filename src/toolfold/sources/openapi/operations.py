@@ -1,4 +1,4 @@
-"""Read the operations of an OpenAPI document, to make tools of them.
+"""Read the operations of an OpenAPI document, to create tools from them.
 
 A record has all that a call needs: name, description, JSON Schema of the arguments, and where each argument
 belongs in the HTTP request. An operation that cannot be called is reported with the reason and left out.
@@ -80,7 +80,7 @@ _CURSOR_ARGUMENTS = frozenset({"after", "before", "limit", "continue"})
 
 @dataclass(frozen=True, slots=True)
 class ParameterBinding:
-    """Where an argument of a tool is placed in the HTTP request, and in which format."""
+    """Position and format of a tool argument in the HTTP request."""
 
     argument: str
     name: str
@@ -95,7 +95,7 @@ class ParameterBinding:
 
 @dataclass(frozen=True, slots=True)
 class BodyFormat:
-    """In which format the argument `body` is written to the HTTP request."""
+    """Format in which the argument `body` is written to the HTTP request."""
 
     media_type: str
     files: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class BodyFormat:
 
 @dataclass(frozen=True, slots=True)
 class ApiOperation:
-    """One operation of an API as a tool: definition, and how to call it."""
+    """One operation of an API as a tool: its definition, and how to call it."""
 
     name: str
     description: str
@@ -148,7 +148,7 @@ class ApiOperation:
 
 @dataclass(frozen=True, slots=True)
 class SkippedOperation:
-    """An operation for which no tool was made, and the reason."""
+    """Operation for which no tool was created, and the reason."""
 
     method: str
     path: str
@@ -159,13 +159,13 @@ class SkippedOperation:
 
 
 class _CannotCall(ValueError):
-    """Raised if an operation cannot be called; the message is the reason."""
+    """Raised if an operation cannot be called; the message gives the reason."""
 
 
 def read_operations(
     document: OpenApiDocument, *, prefix: str, base_url: str = ""
 ) -> tuple[list[ApiOperation], list[SkippedOperation]]:
-    """Return the operations of a document, with names that start with the prefix, and those skipped.
+    """Return the operations of a document, named with the prefix, and the operations that were skipped.
 
     `base_url` is where requests will be sent; empty for the document's first server.
     """
@@ -202,7 +202,7 @@ def _list_operations(
 
 
 class _OperationNames:
-    """Makes a readable, unique tool name for each operation of an API."""
+    """Creates a readable, unique tool name for each operation of an API."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix, self._taken = prefix, set[str]()
@@ -230,7 +230,7 @@ class _OperationNames:
         yield by_path
 
     def _without_prefix(self, words: list[str]) -> list[str]:
-        """Return the words without the API's own name at the start, because the prefix contains it."""
+        """Return the words without a leading API name, because the prefix already contains it."""
         own = split_words(self._prefix)
         return words[len(own) :] if words[: len(own)] == own and len(words) > len(own) else words
 
@@ -284,7 +284,7 @@ class _OperationReader:
         )
 
     def _require_main_server(self, operation: Json, item: Json) -> None:
-        """Raise _CannotCall if an operation has its own servers and none of them is the API's server.
+        """Raise _CannotCall if an operation names its own servers and the API's server is not among them.
 
         Whole URLs are compared: another host must not get credentials, and another path is another API.
         """
@@ -316,7 +316,7 @@ class _OperationReader:
         return bindings
 
     def _list_parameters(self, item: Json, operation: Json) -> Iterable[Json]:
-        """Return the parameters of an operation, and those of its path that it does not override."""
+        """Return the parameters of an operation, including those inherited from its path."""
         found: dict[tuple[str, str], Json] = {}
         for reference in (*_as_list(item.get("parameters")), *_as_list(operation.get("parameters"))):
             parameter = self._document.resolve(reference)
@@ -354,7 +354,7 @@ class _OperationReader:
         return BodyFormat(media_type, files)
 
     def _describe_body(self, media_type: str, schema: Any) -> tuple[Json, tuple[str, ...]]:
-        """Return the JSON Schema of a request body, and the names of its fields that are files."""
+        """Return the JSON Schema of a request body, and the names of its file fields."""
         plain = _plain_type(media_type)
         if _is_json_type(plain) or plain == "application/x-www-form-urlencoded":
             return self._schemas.read(schema), ()
@@ -396,19 +396,19 @@ class _OperationReader:
 
 
 def _has_changing_verb(operation: Json) -> bool:
-    """Return True if an id such as `GET_DeleteVolume` says that a GET request changes something."""
+    """Return True if an id such as `GET_DeleteVolume` indicates that a GET request changes data."""
     words = split_words(str(operation.get("operationId", "")))
     return not _CHANGING_VERBS.isdisjoint(words[:2] if words[:1] == ["get"] else words[:1])
 
 
 def _list_forms(url: str) -> set[str]:
-    """Return all spellings of a URL, without a slash at the end; with http and https if it has no scheme."""
+    """Return the URL without a trailing slash; with http and https variants if it has no scheme."""
     plain = url.rstrip("/")
     return {plain, f"https:{plain}", f"http:{plain}"} if plain.startswith("//") else {plain}
 
 
 def _choose_argument(name: str, location: str, properties: Mapping[str, Any]) -> str:
-    """Return an argument name that all model providers accept and that no other argument has."""
+    """Return an argument name that is unique and that all model providers accept."""
     plain = name if _ARGUMENT_NAME.fullmatch(name) else _NOT_IN_NAMES.sub("_", name).strip("_")[:60]
     plain = plain or location
     if plain == BODY_ARGUMENT and location != "body":
@@ -422,7 +422,7 @@ def _choose_argument(name: str, location: str, properties: Mapping[str, Any]) ->
 
 
 def _find_parameter_schema(parameter: Json) -> tuple[bool, Any]:
-    """Return True if a parameter's value must be written as JSON, and the schema of the value."""
+    """Return the schema of a parameter, and before it True if its value is encoded as JSON."""
     content = parameter.get("content")
     if isinstance(content, dict) and content:
         media = next(iter(content.values()))
@@ -431,7 +431,7 @@ def _find_parameter_schema(parameter: Json) -> tuple[bool, Any]:
 
 
 def _rank_media_type(media_type: str) -> int:
-    """Return how well a model can write a body of this type; lower is better."""
+    """Return a rank for how easily a model can write a body of this media type; lower is better."""
     plain = _plain_type(media_type)
     if _is_json_type(plain):
         return 0 if plain == "application/json" else 1
@@ -465,7 +465,7 @@ def _read_security(security: Any) -> tuple[tuple[str, ...], ...]:
 
 
 def _describe(method: str, path: str, operation: Json, pages: Sequence[str]) -> str:
-    """Return the description of a tool: summary, details, endpoint and how to get further pages."""
+    """Return the description of a tool: summary, details, endpoint and pagination."""
     summary = _clean_value(operation.get("summary"), MAX_SUMMARY_CHARS)
     details = _clean_value(operation.get("description"), MAX_DESCRIPTION_CHARS)
     if details.lower().startswith(summary.lower().rstrip(".")):

@@ -36,7 +36,7 @@ class ApiRequest:
 
 
 def build_request(operation: ApiOperation, base_url: str, args: Json, read_file: ReadFile) -> ApiRequest:
-    """Return the request for a call with these arguments. Raises CallError if one cannot be sent.
+    """Return the HTTP request for a call. Raises CallError if an argument cannot be sent.
 
     `read_file` returns the content of a file that a call names by its path.
     """
@@ -77,7 +77,7 @@ def _write_path_value(binding: ParameterBinding, value: Any) -> str:
 
 
 def _join(binding: ParameterBinding, value: Any, write: Callable[[str], str]) -> str:
-    """Return a value as one text; items of lists and objects are separated by commas."""
+    """Return a value as text; separate the items of lists and objects by commas."""
     if binding.is_json:
         return write(json.dumps(value))
     if isinstance(value, dict):
@@ -115,7 +115,7 @@ def _write_query(binding: ParameterBinding, value: Any) -> Iterator[str]:
 
 
 def flatten_value(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a nested value as `name[key]`, the form that most form parsers accept."""
+    """Yield the fields of a nested value as `name[key]`, which most form parsers accept."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from flatten_value(f"{name}[{key}]" if name else str(key), each)

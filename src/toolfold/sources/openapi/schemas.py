@@ -1,4 +1,4 @@
-"""Turn the schemas of an OpenAPI document into JSON Schemas for the arguments of a tool.
+"""Convert the schemas of an OpenAPI document to JSON Schemas for the arguments of a tool.
 
 A result has no references: they are replaced by what they point to, down to a depth at which the schema stays
 small enough for a model. Below that depth, and where a schema contains itself, any value is accepted and the
@@ -37,11 +37,11 @@ _JSON_SCALARS = (str, int, float, bool, type(None))
 
 
 class _TooLarge(Exception):
-    """Raised if a schema has more parts than a tool's schema may have."""
+    """Raised if a schema has more nodes than a tool's schema may have."""
 
 
 class SchemaReader:
-    """Converts schemas of one document to JSON Schemas."""
+    """Converts schemas of one OpenAPI document to JSON Schemas."""
 
     def __init__(self, document: OpenApiDocument) -> None:
         self._document = document
@@ -68,13 +68,13 @@ class SchemaReader:
 
 
 class _Conversion:
-    """One conversion of a schema down to a given depth."""
+    """Conversion of one schema down to a given depth."""
 
     def __init__(self, document: OpenApiDocument, max_depth: int) -> None:
         self._document, self._max_depth, self._nodes = document, max_depth, 0
 
     def convert(self, schema: Any, depth: int, open_references: tuple[str, ...]) -> Json:
-        """Convert an OpenAPI schema to a JSON Schema; `open_references` are the `$ref`s that contain it."""
+        """Convert an OpenAPI schema to a JSON Schema; `open_references` are the enclosing `$ref`s."""
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise _TooLarge
@@ -131,7 +131,7 @@ class _Conversion:
             result["required"] = [name for name in result["required"] if name not in hidden]
 
     def _is_read_only(self, schema: Any) -> bool:
-        """Return True if only the server sets a property."""
+        """Return True if only the server sets this property."""
         try:
             found = self._document.resolve(schema)
         except UnresolvedReference:
@@ -156,7 +156,7 @@ class _Conversion:
 
 
 def _copy_keywords(schema: Mapping[str, Any]) -> Json:
-    """Return the keywords of a schema that JSON Schema also has and that models understand."""
+    """Return the keywords of a schema that JSON Schema supports and models understand."""
     result: Json = {}
     for keyword in _KEPT:
         if keyword in schema and _is_usable(keyword, schema[keyword]):
@@ -176,7 +176,7 @@ def _copy_keywords(schema: Mapping[str, Any]) -> Json:
 
 
 def _is_usable(keyword: str, value: Any) -> bool:
-    """Return True if a keyword's value is valid in JSON Schema; many documents contain invalid ones."""
+    """Return True if a keyword's value is valid in JSON Schema, as many documents have invalid values."""
     if keyword == "type":
         return _is_type(value)
     if keyword == "enum":
@@ -204,7 +204,7 @@ def _is_type(value: Any) -> bool:
 
 
 def _compiles(pattern: str) -> bool:
-    """Return True if Python can compile a regular expression; documents may use other dialects."""
+    """Return True if Python can compile a regular expression, as documents may use other dialects."""
     if len(pattern) > 200 or "\\p" in pattern:
         return False
     try:
@@ -223,7 +223,7 @@ def _allow_null(schema: Json) -> None:
 
 
 def _merge(result: Json, part: Json) -> None:
-    """Add the keywords of one part of `allOf` to a schema; existing keywords take precedence."""
+    """Add the keywords of one element of `allOf` to a schema; existing keywords take precedence."""
     for keyword, value in part.items():
         if keyword == "properties":
             result["properties"] = {**value, **result.get("properties", {})}

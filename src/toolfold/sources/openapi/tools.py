@@ -50,7 +50,7 @@ _MARKED_MEDIA = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"}
 def load_apis(
     registry: Registry, config: Config, workspace: Workspace, outside_text: OutsideText
 ) -> list[SourceReport]:
-    """Register the tools of all APIs in the settings; an API that fails is reported, the others load."""
+    """Register the tools of all APIs in the settings; report APIs that fail, and load the others."""
     return [_load_api(registry, config, name, workspace, outside_text) for name in config.apis]
 
 
@@ -74,7 +74,7 @@ def _load_api(
 
 
 def build_api_tool(client: ApiClient, operation: ApiOperation) -> Tool:
-    """Return the tool for one operation. It needs approval unless the operation only reads."""
+    """Return the tool for one operation, which needs approval unless the operation only reads data."""
     is_safe = operation.only_reads
     effects = (Effect.READ, Effect.NETWORK) if is_safe else (Effect.WRITE, Effect.NETWORK, Effect.DESTRUCTIVE)
 
@@ -154,7 +154,7 @@ class ApiClient:
         return answer
 
     async def _read_value(self, document: FetchedDocument) -> Any:
-        """Return the body as parsed JSON or text; always as text if instructions in it were marked."""
+        """Return the body as parsed JSON or text; as text if injected instructions in it were marked."""
         if not document.data:
             return None
         if not _is_text(document):
@@ -185,7 +185,7 @@ class ApiClient:
 
 
 def find_next_page(operation: ApiOperation, document: FetchedDocument, value: Any) -> Json:
-    """Return the arguments that select the next page of a result; empty if none is known."""
+    """Return the arguments that select the next page of a result; empty if there is no next page."""
     if not operation.page_arguments:
         return {}
     match = _NEXT_LINK.search(document.headers.get("link", "")[:20_000])
@@ -198,7 +198,7 @@ def find_next_page(operation: ApiOperation, document: FetchedDocument, value: An
 
 
 def _find_next_field(value: Any, *, links: bool) -> str:
-    """Return the cursor of the next page in a JSON response; with `links`, the URL of that page."""
+    """Return the cursor of the next page from a JSON response; if `links`, the URL of the next page."""
     if not isinstance(value, dict):
         return ""
     owners = [value, *(each for each in value.values() if isinstance(each, dict))]

@@ -1,4 +1,4 @@
-"""Select the servers that can be imported and give each a unique name.
+"""Select the servers that can be imported and give each server a unique name.
 
 Identical servers of two clients become one; different servers with the same name get the client's name added.
 """

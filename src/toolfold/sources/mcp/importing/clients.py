@@ -1,4 +1,4 @@
-"""Supported clients (Claude Code, Cursor …), and reading their configuration files.
+"""Supported clients (Claude Code, Cursor …), and functions that read their configuration files.
 
 A file that cannot be read, or an entry that cannot be used, is reported and does not affect the others.
 """
@@ -78,7 +78,7 @@ def read_snippet(
     project: Path,
     name_entry: Callable[[Sequence[str]], str],
 ) -> ImportResult:
-    """Read MCP servers from a copied text in any of the forms that READMEs use."""
+    """Read MCP servers from text copied from a README, in any common format."""
     try:
         document = parse_snippet(text, source.file, name_entry)
     except ConfigError as error:
@@ -147,7 +147,7 @@ def _read_entry(
 
 
 def _set_working_directory(entry: EntryReader, context: ImportContext) -> None:
-    """Set the working directory of an imported server; relative paths start at its project or home."""
+    """Set the working directory of an imported server, relative to its project or the home directory."""
     if "${" in entry.settings.get("cwd", ""):
         entry.add_remark(f"cwd {shorten(entry.settings.pop('cwd'), 80)} contains a variable and is left out")
     if not entry.settings.get("command"):

@@ -46,7 +46,7 @@ def _read_oauth(entry: EntryReader) -> None:
 
 
 def _read_passed_variables(entry: EntryReader) -> list[str]:
-    """Return the environment variables passed to a server, except those that come from another machine."""
+    """Return the environment variables passed to a server, without variables from a remote machine."""
     variables = entry.take("env_vars") or []
     if not isinstance(variables, list):
         raise RejectedEntryError("env_vars is not a list")

@@ -100,7 +100,7 @@ class EntryReader:
         return value if isinstance(value, bool) else None
 
     def read_seconds(self, key: str, setting: str, *, per_second: float = 1) -> None:
-        """Read a time limit from the entry, limited to the allowed range."""
+        """Read a time limit in seconds from the entry, clamped to the allowed range."""
         value = self.take(key)
         if value is None:
             return
@@ -123,7 +123,7 @@ class EntryReader:
             self.settings[setting] = [glob.escape(name) for name in names]
 
     def set(self, setting: str, value: Any) -> None:
-        """Set a value in the settings of the imported server unless it is empty."""
+        """Set a value in the settings of the imported server, unless the value is empty."""
         if value not in (None, "", [], {}):
             self.settings[setting] = value
 
@@ -131,12 +131,12 @@ class EntryReader:
         self.remarks.append(text)
 
     def ignore(self, *keys: str) -> None:
-        """Mark keys as read that have no meaning for Toolfold."""
+        """Mark keys as read because they have no meaning for Toolfold."""
         for key in keys:
             self._unread.pop(key, None)
 
     def set_transport(self, transport: str, *, url: str) -> None:
-        """Set the transport from the client's name for it. Raises RejectedEntryError if it is unknown."""
+        """Set the transport from the client's name for it. Raises RejectedEntryError for an unknown name."""
         known = _TRANSPORTS.get(transport.lower()) if transport else None
         if transport and known is None:
             raise RejectedEntryError(f"the server's transport {shorten(transport, 40)!r} is not supported")

@@ -1,4 +1,4 @@
-"""Recognise Toolfold's own gateway among servers, because the gateway must not start itself.
+"""Recognise Toolfold gateways among MCP servers, because a gateway must not start itself.
 
 Starts nothing and connects to nothing.
 """
@@ -60,7 +60,7 @@ def _is_toolfold(word: str) -> bool:
 
 
 def _parse_endpoint(url: str) -> tuple[str, int, str] | None:
-    """Return host, port and path of a URL, `localhost` for any name of this machine; None if it is no URL."""
+    """Return host, port and path of a URL, with `localhost` for local host names; None if it is not a URL."""
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme)

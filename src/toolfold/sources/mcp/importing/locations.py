@@ -30,7 +30,7 @@ _PROJECT_FILES: tuple[tuple[ClientName, str], ...] = (
 def find_config_files(
     *, home: Path, project: Path | None, platform: str, environment: Mapping[str, str]
 ) -> tuple[ClientConfigFile, ...]:
-    """Return the existing configuration files, the user's before the project's."""
+    """Return the existing configuration files: the user's files before the project's files."""
     files = [
         ClientConfigFile(client, "user", file)
         for client, file in _iter_user_files(home, platform, environment)
@@ -43,7 +43,7 @@ def find_config_files(
 def user_config_file(
     client: ClientName, *, home: Path, platform: str, environment: Mapping[str, str]
 ) -> Path:
-    """Return the file to which a client's new user-wide servers are added; it may not exist yet."""
+    """Return the configuration file to which a client adds a user's new servers; it may not exist yet."""
     files = [
         file
         for each, file in _iter_user_files(home, platform, environment)
@@ -97,7 +97,7 @@ def _iter_vscode_files(user: Path) -> Iterator[Path]:
 
 
 def _is_other_vscode_file(file: Path) -> bool:
-    """Return True for a file of VS Code from which servers are read, but to which none is written."""
+    """Return True for a VS Code file from which servers are read, but to which none are written."""
     return file.name == "settings.json" or file.parent.parent.name == "profiles"
 
 

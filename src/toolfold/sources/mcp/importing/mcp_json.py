@@ -33,7 +33,7 @@ _SANDBOX_KEYS = ("sandbox", "sandboxEnabled")
 
 
 def read_server(entry: EntryReader) -> None:
-    """Read a server's entry in the common JSON format, with all key names that clients use."""
+    """Read a server's entry in the common JSON format, with all key names used by clients."""
     _read_command(entry)
     url = entry.read_text("url", "serverUrl", "httpUrl", "endpoint")
     entry.set("url", url)
@@ -60,7 +60,7 @@ def _read_command(entry: EntryReader) -> None:
 
 
 def _read_oauth(entry: EntryReader) -> None:
-    """Read the OAuth client settings of an entry, which have several spellings."""
+    """Read the OAuth client settings of an entry, whose keys have several spellings."""
     reader = EntryReader({**entry.read_mapping("auth"), **entry.read_mapping("oauth")}, entry.variables)
     oauth: Json = {
         "client_id": reader.read_text("clientId", "CLIENT_ID", "client_id", is_value=True),
@@ -104,7 +104,7 @@ def _read_gemini_entry(entry: EntryReader) -> None:
 
 
 def _list_claude_code_entries(document: Json, context: ImportContext) -> Mapping[str, Any]:
-    """Return the user's servers in Claude Code's file, overridden by those of the current project."""
+    """Return the user's servers in Claude Code's file, overridden by the current project's servers."""
     local = get_mapping(document, "projects", str(context.current))
     project_servers = {
         name: _set_default_cwd(entry, context) for name, entry in get_mapping(local, "mcpServers").items()
@@ -136,7 +136,7 @@ def _list_other_projects(document: Json, context: ImportContext) -> tuple[str, .
 
 
 def _list_vscode_entries(document: Json, _context: ImportContext) -> Mapping[str, Any]:
-    """Return the servers from all three sections in which VS Code settings may contain them."""
+    """Return the servers from the three sections of VS Code settings that may contain servers."""
     older = {**get_mapping(document, "mcp", "servers"), **get_mapping(document, "mcp", "mcpServers")}
     return {**older, **get_mapping(document, "mcpServers"), **get_mapping(document, "servers")}
 

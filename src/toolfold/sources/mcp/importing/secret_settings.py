@@ -1,4 +1,4 @@
-"""Find secrets written literally in a server's settings, and replace them by references.
+"""Find secrets written literally in a server's settings, and replace them with variable references.
 
 Decides by key names and the formats of well-known tokens; a secret without a recognisable format is missed.
 """
@@ -24,7 +24,7 @@ def find_literal_secrets(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def replace_secrets(server: str, settings: Mapping[str, Any]) -> tuple[Json, tuple[str, ...]]:
-    """Return the settings with secrets replaced by references, and the variables that the user must set.
+    """Replace secrets in settings with references; also return the variables that the user must set.
 
     A secret in an argument or a URL has no name of its own and stays as it is.
     """
@@ -43,7 +43,7 @@ def replace_secrets(server: str, settings: Mapping[str, Any]) -> tuple[Json, tup
 
 
 def redact_settings(settings: Mapping[str, Any]) -> Json:
-    """Return the settings with secrets replaced by a placeholder; references to variables stay."""
+    """Replace secrets in settings with a placeholder; references to variables remain unchanged."""
     changed = dict(settings)
     for key in find_literal_secrets(settings):
         section, _, name = key.partition(".")

@@ -1,4 +1,4 @@
-"""Read servers from JSON copied from a README, with or without the surrounding keys of a file."""
+"""Read servers from JSON copied from a README, with or without enclosing keys such as `mcpServers`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parse_snippet(text: str, file: Path, name_entry: Callable[[Sequence[str]], s
 
 
 def _parse_text(text: str, file: Path) -> Json:
-    """Return the mapping in a copied text; a code fence, missing braces and trailing commas are corrected."""
+    """Parse the mapping in a copied text; tolerate code fences, missing braces and trailing commas."""
     bare = text.lstrip("\ufeff")
     fenced = _FENCE.match(bare)
     bare = (fenced[1] if fenced else bare).strip().removesuffix(",")

@@ -1,4 +1,4 @@
-"""Translate `${…}` references in other clients' files into references of Toolfold's settings.
+"""Translate `${…}` references in other clients' files to the syntax of Toolfold's settings.
 
 Each client has its own style: some expand variables like a shell, editors write `${env:NAME}` and know
 directory names, others expand nothing. Text that a client would pass on unchanged is escaped.
@@ -33,7 +33,7 @@ class Variables:
     """Values that the client would ask the user for, by their ids."""
 
     def translate(self, text: str, remarks: list[str], *, is_value: bool = False) -> str:
-        """Return the text with its references in Toolfold's form; append notes for the user to `remarks`.
+        """Translate the references in a text to Toolfold's syntax; append notes for the user to `remarks`.
 
         `is_value` marks the value of a variable or header: there `${NAME}` is always a reference, even if the
         client does not expand it. In an argument it may be meant for a shell.
@@ -55,7 +55,7 @@ class Variables:
         return _REFERENCE.sub(replace, text)
 
     def _translate_reference(self, inside: str, remarks: list[str], *, is_value: bool) -> str | None:
-        """Return the reference `${inside}` in Toolfold's form; None if it is ordinary text."""
+        """Translate the reference `${inside}` to Toolfold's syntax; None if it is not a reference."""
         if _SHELL_REFERENCE.fullmatch(inside):
             if self.style == "editor" and inside in self.constants:
                 return self.constants[inside]

@@ -1,4 +1,4 @@
-"""Send the HTTP requests of an OAuth login, and check the URLs that they may go to.
+"""Send the HTTP requests of an OAuth login, and check their target URLs.
 
 The server names its authorization server, so the URLs are untrusted: only HTTPS is allowed besides the
 server's own origin, and this machine only for servers on this machine. A host is judged by its addresses too;
@@ -35,7 +35,7 @@ _ENCODING_HEADERS = ("content-encoding", "content-length", "transfer-encoding")
 
 
 class AuthError(Exception):
-    """A failed OAuth request. `code` is the issuer's error code, if any."""
+    """Failed OAuth request; `code` is the issuer's error code, if any."""
 
     def __init__(self, message: str, code: str = "", *, status: int = 0) -> None:
         super().__init__(message)
@@ -59,7 +59,7 @@ class AuthHttpClient:
         await self._client.aclose()
 
     async def send(self, request: httpx2.Request, *, required_field: str | None = None) -> httpx2.Response:
-        """Send a request and return the whole response. Raises AuthError if a required field is missing.
+        """Send a request and read the whole response. Raises AuthError if a required field is missing.
 
         By default, a posted form must return a token and a posted JSON document a client.
         """
@@ -112,7 +112,7 @@ def _is_usable(token: Json) -> bool:
 
 
 def parse_json_object(response: httpx2.Response) -> Json:
-    """Return the JSON object in a response, or an empty one."""
+    """Return the JSON object in a response; an empty object if there is none."""
     try:
         body = read_json(response.text)
     except (ValueError, RecursionError):
@@ -121,7 +121,7 @@ def parse_json_object(response: httpx2.Response) -> Json:
 
 
 def require_allowed_url(url: str, server_url: str) -> None:
-    """Raise AuthError if a login request must not go to this URL."""
+    """Raise AuthError if login requests must not be sent to this URL."""
     if is_same_origin(url, server_url):
         return
     parts, server = _split_origin(url), _split_origin(server_url)
@@ -132,7 +132,7 @@ def require_allowed_url(url: str, server_url: str) -> None:
 
 
 async def require_allowed_address(url: str, server_url: str) -> None:
-    """Raise AuthError if the host of a URL has an address that a login request must not be sent to.
+    """Raise AuthError if the host of a URL has an address to which login requests must not be sent.
 
     A name may have an address in an internal network, as in many companies. An address in place of a name may
     be internal only if that of the server is. A host whose address is not found is refused. Nothing is
@@ -166,7 +166,7 @@ async def _is_internal(host: str) -> bool:
 async def _look_up(
     host: str, port: int | None, *, is_numeric: bool = False
 ) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """Return the addresses of a host; none if it is unknown or, with `is_numeric`, not an IP address."""
+    """Return the IP addresses of a host; empty if the lookup fails. `is_numeric` disables DNS."""
     flags = socket.AI_NUMERICHOST if is_numeric else 0
     try:
         async with asyncio.timeout(REQUEST_TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""Lock file that lets only one process at a time do an operation.
+"""Lock file that allows only one process at a time to perform an operation.
 
 The operating system releases the lock when its process ends. Knows nothing of the operation.
 """
@@ -16,7 +16,7 @@ _POLL_INTERVAL_S = 0.05
 
 @contextlib.asynccontextmanager
 async def hold_lock(file: Path, timeout_s: float) -> AsyncIterator[None]:
-    """Wait until the lock is free, then hold it. Raises TimeoutError."""
+    """Hold a lock file in an `async with` block. Raises TimeoutError if it is not free in time."""
     handle = os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
     try:
         async with asyncio.timeout(timeout_s):

@@ -1,4 +1,4 @@
-"""Refresh and revoke the tokens of a stored login, without a person."""
+"""Refresh and revoke the tokens of a stored login, without user interaction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNKNOWN_CLIENT_ERRORS = frozenset({"invalid_client", "unauthorized_client"})
 
 
 async def refresh_login(client: OAuthClient, login: Login, protocol: str | None) -> Login:
-    """Return the login with a new token. Raises AuthError with the issuer's error code if it refuses."""
+    """Return the login with a new token. Raises AuthError with the issuer's error code on refusal."""
     try:
         request = _build_refresh_request(client, login, protocol)
     except (ValidationError, OAuthFlowError, ValueError):

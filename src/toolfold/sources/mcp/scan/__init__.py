@@ -52,7 +52,7 @@ def scan_text(text: str, *, where: str = "result") -> tuple[ScanFinding, ...]:
 
 
 def find_injections(text: str) -> list[tuple[int, int]]:
-    """Return the positions of text in a file that certainly addresses a model or is hidden from people.
+    """Return the positions of passages in a file that certainly address a model or are hidden from people.
 
     Stricter than `scan_text`: documents and programs are full of orders to people and of sentences about
     models, which are left out.
@@ -70,7 +70,7 @@ def neutralise_text(text: str, findings: Iterable[ScanFinding]) -> str:
 
 
 def escape_hidden(text: str) -> str:
-    """Return printable text in which hidden and control characters are shown as code points."""
+    """Return printable text in which hidden and control characters are replaced by their code points."""
     from toolfold.sources.mcp.scan import hidden_characters
 
     return hidden_characters.escape_hidden(text)

@@ -18,7 +18,7 @@ _NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
 def scan_hints(tool: ListedTool) -> Iterator[ScanFinding]:
-    """Yield a finding for each annotation that understates what the tool's name or description says."""
+    """Yield a finding for each annotation that contradicts the tool's name or description."""
     hints = tool.annotations
     excerpt = f"{tool.name}: {tool.description[:160]}"
     if hints.get("readOnlyHint") is True and _changes_something(tool):
@@ -88,7 +88,7 @@ def _destroys_something(tool: ListedTool) -> bool:
 
 
 def _main_verb(name: str) -> str:
-    """Return the verb in a tool name: the first word, or a later one if only that is a known verb."""
+    """Return the verb in a tool name: the first word, or a later word if only that one is a known verb."""
     parts: list[str] = [part.lower() for part in _NAME_PART.findall(name)]
     if parts and parts[0] not in get_word_set("reading_verbs"):
         if parts[0] in _changing_verbs() | get_word_set("executing_verbs"):
@@ -105,7 +105,7 @@ def _first_word(text: str) -> str:
 
 
 def is_action(word: str) -> bool:
-    """Return True if a lower-case word is a known verb of reading, changing or executing."""
+    """Return True if a lower-case word is a known verb for reading, changing or executing."""
     return not {word, _stem_verb(word)}.isdisjoint(
         get_word_set("reading_verbs") | _changing_verbs() | get_word_set("executing_verbs")
     )

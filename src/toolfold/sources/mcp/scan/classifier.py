@@ -1,4 +1,4 @@
-"""Trained classifier that scores how much a sentence resembles a prompt injection.
+"""Trained classifier that scores the similarity of a sentence to prompt injections.
 
 Adds up two linear models. The first weighs hashed word pieces, phrase groups (alone and in pairs), rule
 weights and facts about the context. The second weighs the sentence's embedding and costs some milliseconds.
@@ -31,7 +31,7 @@ PieceIndices = np.ndarray[Any, np.dtype[np.intp]]
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Input of the classifier for one sentence, or for two consecutive ones."""
+    """Input of the prompt injection classifier for one sentence or a pair of sentences."""
 
     piece_indices: PieceIndices
     """Indices of the sentence's pieces in the weight table."""
@@ -84,7 +84,7 @@ def score_meaning(folded: str) -> float:
 
 
 def embed_sentence(folded: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return a sentence's vector, followed by mean and maximum of the encoder's token states.
+    """Return a sentence's embedding, followed by the mean and maximum of the encoder's token states.
 
     The vector carries the topic, the token states the phrasing. Raises EmbeddingUnavailable.
     """
@@ -95,7 +95,7 @@ def embed_sentence(folded: str) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 @lru_cache(maxsize=64)  # a sentence is scored alone and beside each of its neighbours
 def piece_indices(folded: str) -> PieceIndices:
-    """Return the features of a text: hashes of its sequences of 3 to 5 characters and of 1 to 3 words."""
+    """Return the feature indices of a text: hashes of its 3- to 5-character and 1- to 3-word n-grams."""
     text = f" {' '.join(_TOKEN.findall(folded.translate(_DIGITS_TO_ZERO)))} "
     letters = np.frombuffer(text.encode("utf-32-le", "replace"), np.uint32)
     hashes = []

@@ -1,4 +1,4 @@
-"""Decode text in encodings that a model can read: Base64, hex, shifted, spaced or reversed letters.
+"""Decode text in encodings that a model can read: Base64, hex, and shifted, spaced or reversed letters.
 
 Only decodes; does not judge the decoded text.
 """
@@ -58,7 +58,7 @@ _MORSE_CODE = {
 
 
 def decode_text(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Yield (encoded span, decoded text, is certain) for each encoding found in a text."""
+    """Yield (encoded span, decoded text, certainty flag) for each encoding found in a text."""
     yield from _decode_shifted(text)
     if text.count("\n") >= 5 or text.count(". ") >= 5:
         yield from _decode_initials(text)
@@ -102,7 +102,7 @@ def _decode_whole_text(text: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _decode_shifted(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Decode Caesar shifts and mirrored alphabets, recognised by the shifted forms of common words."""
+    """Decode Caesar shifts and mirrored alphabets, which are recognised by shifted common words."""
     shifts = _shifted_words()
     hits = Counter(shifts[word] for word in shifts.keys() & set(_SHORT_WORD.findall(text.lower())))
     for shift, count in hits.items():
@@ -127,7 +127,7 @@ def _mirrored_words() -> frozenset[str]:
 
 
 def _mirror_letters(text: str) -> str:
-    """Replace each letter by its mirror in the alphabet: a by z, b by y."""
+    """Replace each letter by its mirror in the alphabet: a by z, b by y, and so on."""
     return "".join(chr(219 - ord(each)) if "a" <= each <= "z" else each for each in text)
 
 
@@ -152,7 +152,7 @@ def _from_pig_latin(word: str, moved_letters: int) -> str:
 
 
 def _from_base64(text: str) -> str:
-    """Decode Base64 text, also if it is compressed, in UTF-16 or encoded twice."""
+    """Decode Base64 text, even if it is compressed, in UTF-16 or encoded twice."""
     body = text.rstrip("=").replace("-", "+").replace("_", "/")
     decoded = _decode_utf8(
         lambda: _decompress(base64.b64decode(body + "=" * (-len(body) % 4), validate=True))

@@ -1,4 +1,4 @@
-"""Find passages of a file that are instructions to the model, with few false alarms.
+"""Find passages of a file that are instructions to the model, with few false positives.
 
 Files are mostly documents and programs, full of orders to people and of sentences about agents and models. A
 passage that suffices to mark the result of an unknown server is therefore not enough: it must also address a
@@ -57,7 +57,7 @@ _CONTEXT = TextContext(is_result=True, without_embedding=True)
 
 
 def find_strong_passages(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans of passages of a file that are certainly meant for a model, or hidden from people."""
+    """Yield the spans of passages in a file that certainly address a model or are hidden from people."""
     for passage in find_instructions(text, _CONTEXT):
         if _is_strong(passage, text):
             yield passage.start, passage.end
@@ -97,7 +97,7 @@ def _is_strong(passage: Passage, text: str) -> bool:
 
 
 def _addresses_model(evidence: _Evidence) -> bool:
-    """Return True if an order is addressed to a model."""
+    """Return True if a passage gives an instruction to a model."""
     is_order = evidence.passage.is_certain or evidence.sentence.has_any(
         "send", "act", "ignore", "collect", "command", "call_tool", "tell", "deceive"
     )
@@ -138,7 +138,7 @@ def _forbids_telling(evidence: _Evidence) -> bool:
 
 
 def _acts_covertly(evidence: _Evidence) -> bool:
-    """Return True if a passage orders the model to act behind the user's back or without consent."""
+    """Return True if a passage instructs the model to act secretly or without the user's consent."""
     if evidence.has_reason("it wants to skip confirmation", 0.0) and _OWNER.search(evidence.text):
         return True
     score, is_personal = evidence.passage.score, _PERSON.search(evidence.text) is not None
@@ -147,7 +147,7 @@ def _acts_covertly(evidence: _Evidence) -> bool:
 
 
 def _sends_data_away(evidence: _Evidence) -> bool:
-    """Return True if a passage orders to send data to a URL or e-mail address, or a secret anywhere."""
+    """Return True if a passage asks to send data to a URL or e-mail address, or a secret anywhere."""
     sentence, score = evidence.sentence, evidence.passage.score
     if not sentence.has_all("send"):
         return False
@@ -205,7 +205,7 @@ def _find_hidden(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_conspicuous(run: HiddenRun, characters: str) -> bool:
-    """Return True for hidden characters that encode text, reorder it, or are too many to be accidental."""
+    """Return True for hidden characters that encode or reorder text, or are too many to be accidental."""
     if run.decoded_text or "direction" in run.description:
         return True
     return len(characters) >= MIN_LONG_RUN and min(characters) >= "\u200b"

@@ -1,4 +1,4 @@
-"""Findings of the scan of server texts. Data only."""
+"""Data types for the findings of scans of server texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ScanFinding:
     """True if the finding is based on wording alone, and rules and classifier disagree about it."""
 
     def requires_review(self, *, strict: bool = False) -> bool:
-        """Return True if the tool must wait for a review; doubtful findings count only with `strict`."""
+        """Return True if the tool needs a review; uncertain findings are considered only if `strict`."""
         return self.grave and (strict or not self.doubtful)
 
     def __str__(self) -> str:

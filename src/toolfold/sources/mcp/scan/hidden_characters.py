@@ -65,7 +65,7 @@ def find_hidden_runs(text: str) -> Iterator[HiddenRun]:
 
 
 def find_padding(text: str) -> tuple[int, int] | None:
-    """Return the span of white space that is long enough to push the following text out of view."""
+    """Return the span of white space long enough to push the following text out of view."""
     for match in _PADDING.finditer(text):
         if text[match.end() : match.end() + 200].strip():
             return match.span()
@@ -88,7 +88,7 @@ def remove_hidden_characters(text: str) -> str:
 
 
 def escape_hidden(text: str) -> str:
-    """Return printable text: hidden characters as code points, long white space as its length."""
+    """Replace hidden characters by their code points, and long white space by its length."""
     text = re.sub(r"[^\S\n]{9,}", lambda match: f" ⟨{len(match[0])} blanks⟩ ", text)
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
@@ -96,7 +96,7 @@ def escape_hidden(text: str) -> str:
 
 
 def decode_hidden_run(run: str) -> str:
-    """Return the text that hidden characters encode; empty if they encode none."""
+    """Return the text encoded by hidden characters; empty if they encode no text."""
     tags = "".join(chr(ord(each) - 0xE0000) for each in run if 0xE0020 <= ord(each) < 0xE007F)
     if tags:
         return tags

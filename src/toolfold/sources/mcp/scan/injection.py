@@ -1,4 +1,4 @@
-"""Detect prompt injections: text that gives the model orders behind its user's back.
+"""Detect prompt injections: text that gives the model instructions without its user's knowledge.
 
 No single phrase decides. Each rule adds to a sentence's weight or lowers it, a trained classifier scores the
 sentence as well, and only sentences above a threshold are reported. Orders about the tool itself are ordinary
@@ -63,20 +63,20 @@ _LEADING_CLAUSE = re.compile(r"([^:：,，!！\n]{2,60})[:：,，!！]")
 
 
 class EmbeddingBudget:
-    """Number of sentences that may still be embedded in one scan; others are scored by words alone."""
+    """Number of sentences that a scan may still embed; further sentences are scored by words alone."""
 
     def __init__(self) -> None:
         self._left = MAX_EMBEDDED_SENTENCES
 
     def take(self) -> bool:
-        """Count one more embedded sentence; return False if the limit of the scan is reached."""
+        """Use up one embedding of the budget; return False if none is left."""
         self._left -= 1
         return self._left >= 0
 
 
 @dataclass(frozen=True, slots=True)
 class TextContext:
-    """What a scanned text is (a definition or a result), and the tool and parameter names it may mention."""
+    """Kind of a scanned text (definition or result), and the tool and parameter names it may mention."""
 
     is_result: bool = False
     """True for a tool's result, False for its definition."""
@@ -114,7 +114,7 @@ class Passage:
 
     @property
     def is_certain(self) -> bool:
-        """Return True if the passage is certainly an injection: rules and classifier agree, or one is sure.
+        """Return True if weight and classifier score show that the passage is certainly an injection.
 
         Otherwise a finding about a real tool is more often wrong than right.
         """
@@ -130,7 +130,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """One sentence of a scanned text, or two consecutive ones."""
+    """One sentence of a scanned text, or a pair of consecutive sentences."""
 
     sentence: Sentence
     texts: tuple[str, ...]
@@ -191,7 +191,7 @@ def _single_window(sentence: Sentence) -> _Window:
 
 
 def _find_in_pairs(windows: Sequence[_Window], context: TextContext) -> Iterator[Passage]:
-    """Yield the first suspicious pair of sentences, because an order may be split between two sentences."""
+    """Yield the first suspicious pair of sentences, because two sentences may share an instruction."""
     for window in _iter_pairs(windows):
         passage = _weigh(window, context)
         if passage.is_suspicious:
@@ -243,7 +243,7 @@ def _is_scorable(sentence: Sentence) -> bool:
 
 
 def _apply_rules(sentence: Sentence, context: TextContext) -> tuple[_WeightSum, list[float]]:
-    """Return the sum of all rules' weights for a sentence, and the weight of each rule."""
+    """Return the sum of all rule weights for a sentence, and the weight of each rule."""
     total = _WeightSum()
     weights = []
     for rule in _RULES:
@@ -585,7 +585,7 @@ def _requires_asking(sentence: Sentence) -> bool:
 
 
 def _is_negated(sentence: Sentence, group: str) -> bool:
-    """Return True if every occurrence of a phrase group in the sentence follows a negation."""
+    """Return True if a negation precedes every phrase of the group in the sentence."""
     negations = sentence.positions.get("negation", ())
     positions = sentence.positions.get(group, ())
     return bool(negations and positions) and all(
@@ -594,7 +594,7 @@ def _is_negated(sentence: Sentence, group: str) -> bool:
 
 
 def _involves_user(sentence: Sentence) -> bool:
-    """Return True if a sentence wants the user to be asked or told, as in "tell the user"."""
+    """Return True if a sentence asks to inform or consult the user, as in "tell the user"."""
     return sentence.has_all("involves_user") and not _is_negated(sentence, "involves_user")
 
 
@@ -603,7 +603,7 @@ def _names_parameter(sentence: Sentence, context: TextContext) -> bool:
 
 
 def _has_private_topic(context: TextContext) -> bool:
-    """Return True if the tool's own name says that it handles private data."""
+    """Return True if the tool's name indicates that it handles private data."""
     return any(
         word.startswith(topic) for word in context.topic_words for topic in get_words("private_topics")
     )

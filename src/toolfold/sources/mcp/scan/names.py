@@ -30,7 +30,7 @@ _LOOK_ALIKES = str.maketrans(
 def scan_name(
     tool: ListedTool, server: str, others: Mapping[str, Sequence[ListedTool]]
 ) -> Iterator[ScanFinding]:
-    """Yield findings about a tool's name, by itself and compared with tools of other servers."""
+    """Yield findings about a tool's name, alone and compared with tools of other servers."""
     yield from _check_characters(tool.name)
     own = _normalise_name(tool.name)
     for other, tools in others.items():
@@ -56,7 +56,7 @@ def _check_characters(name: str) -> Iterator[ScanFinding]:
 
 
 def find_mixed_words(text: str) -> list[str]:
-    """Return the words that mix two alphabets, such as a Latin word with a Cyrillic а."""
+    """Return the words that mix two alphabets, such as a Latin word with the Cyrillic letter а."""
     return [] if text.isascii() else [word for word in _WORD.findall(text) if _is_mixed(word)]
 
 

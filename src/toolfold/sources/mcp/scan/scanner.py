@@ -82,7 +82,7 @@ def scan_text(text: str, *, where: str = "result") -> tuple[ScanFinding, ...]:
 
 
 def find_injections(text: str) -> list[tuple[int, int]]:
-    """Return the positions of text in a file that certainly addresses a model or is hidden from people."""
+    """Return the positions of passages in a file that certainly address a model or are hidden from people."""
     return sorted(set(find_strong_passages(text[:MAX_SCANNED_CHARS])))[:MAX_FINDINGS]
 
 
@@ -104,7 +104,7 @@ def neutralise_text(text: str, findings: Iterable[ScanFinding]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _NeighbourTools:
-    """Names of a server's own tools and of other servers' tools, which scanned texts may mention."""
+    """Names of a server's tools and of other servers' tools, which scanned texts may mention."""
 
     siblings: frozenset[str]
     own_words: frozenset[str]
@@ -145,7 +145,7 @@ def _build_context(
 
 
 def _iter_own_words(tool: ListedTool) -> Iterator[str]:
-    """Yield words that a tool's text may legitimately contain: its name and the names in its schema."""
+    """Yield words that a tool's texts may legitimately contain: its name and names in its input schema."""
     parts = tool.name.lower().split("_")
     yield from ("_".join(parts[index:]) for index in range(len(parts)))
     for _, word, _ in _iter_json_texts("", tool.input_schema):
@@ -167,7 +167,7 @@ def _iter_mentions(server: str, others: Mapping[str, Sequence[ListedTool]]) -> I
 
 
 def _iter_texts(tool: ListedTool) -> Iterator[tuple[str, str, bool]]:
-    """Yield every text of a tool as (location, text, is part of a schema or annotation)."""
+    """Yield every text of a tool with its location, and True if it is in a schema or annotation."""
     yield "name", tool.name, False
     yield "title", tool.title, False
     yield "description", tool.description, False
@@ -267,7 +267,7 @@ def _find_instructions(text: str, where: str, context: TextContext) -> Iterator[
 
 
 def _is_nearly_plain(text: str, decoded_text: str) -> bool:
-    """Return True if decoding changed only a few words, for example digits read as letters."""
+    """Return True if decoding changed only a few words, such as words with digits instead of letters."""
     words = decoded_text.lower().split()
     known = set(text.lower().split())
     return sum(word in known for word in words) >= 0.8 * len(words)

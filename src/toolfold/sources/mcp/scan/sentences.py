@@ -76,7 +76,7 @@ class Sentence:
         return len(self.positions.get(group, ()))
 
     def is_near(self, first: str, second: str, gap: int, *, back: int = 0) -> bool:
-        """Return True if `second` occurs at most `gap` words after `first` or `back` words before it."""
+        """Return True if `second` is at most `gap` words after `first`, or at most `back` words before it."""
         if first not in self.positions or second not in self.positions:
             return False
         return any(
