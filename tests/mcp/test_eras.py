@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import RuntimeOpener
 from toolfold import Runtime
 from toolfold.model import Json
-from toolfold.sources.mcp.oauth.login_store import Login, LoginStore
+from toolfold.sources.mcp.oauth.login_store import FileLoginStore, Login
 
 TERSE = """
 import json, sys
@@ -92,7 +92,7 @@ def open_with_server(opened: RuntimeOpener, server: Json) -> Runtime:
 def store_login(opened: RuntimeOpener, url: str, token_endpoint: str) -> None:
     """Store a login, as if the user had logged in before."""
     folder = opened().config.paths.state_dir / "oauth"
-    LoginStore(folder).save(
+    FileLoginStore(folder).save(
         Login(
             server="it",
             url=url,
@@ -105,7 +105,8 @@ def store_login(opened: RuntimeOpener, url: str, token_endpoint: str) -> None:
                 "authorization_endpoint": token_endpoint,
                 "token_endpoint": token_endpoint,
             },
-        )
+        ),
+        is_new=True,
     )
 
 

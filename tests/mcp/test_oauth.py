@@ -46,7 +46,7 @@ from toolfold.sources.mcp.oauth.auth_requests import (
     require_allowed_address,
     require_allowed_url,
 )
-from toolfold.sources.mcp.oauth.login_store import Login, LoginStore, compute_fresh_until
+from toolfold.sources.mcp.oauth.login_store import FileLoginStore, Login, compute_fresh_until
 from toolfold.sources.mcp.oauth.redirect_listener import parse_redirect
 
 TIMEOUT_S = 60.0
@@ -230,7 +230,7 @@ async def test_login_file_is_readable_only_by_its_owner_and_separate_for_each_is
     )
     login = Login(**{name: value for name, value in stored.items() if name != "version"})
     assert login.token not in repr(login)
-    LoginStore(notes.folder).save(replace(login, issuer="https://other.example"))
+    FileLoginStore(notes.folder).save(replace(login, issuer="https://other.example"), is_new=True)
     assert notes.files() not in ([], [file])
 
 
@@ -906,7 +906,7 @@ def test_reading_a_login_file_with_arbitrary_json_raises_no_error(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "notes-0.json").write_text(json.dumps({"version": 1, "server": "notes", **content}))
-        login = LoginStore(Path(folder)).find("notes", "https://notes.example")
+        login = FileLoginStore(Path(folder)).find("notes", "https://notes.example")
     assert login is None or isinstance(login.token, str)
 
 

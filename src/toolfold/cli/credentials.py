@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 OWNER_TEXT = "(owner)"
 """Shown instead of a user for the credentials of the installation itself."""
+LOGIN_TEXT = "(login)"
+"""Shown instead of a name for a login with OAuth."""
 MAX_INPUT_CHARS = 70_000
 
 _user_option = click.option(
@@ -47,8 +49,8 @@ def set_credential(invocation: Invocation, server: str, name: str, user: str | N
 
     The server's settings refer to it as ${user:NAME}.
     """
-    _require_per_user_server(invocation, server)
-    user_id = _find_user_id(invocation, user)
+    require_per_user_server(invocation, server)
+    user_id = find_user_id(invocation, user)
     store = open_store(invocation)
     store.set(user_id, server, name, _read_secret(name))
     print_line(f"stored {escape_text(name)} of {escape_text(user or OWNER_TEXT)} for {escape_text(server)}")
@@ -59,7 +61,7 @@ def set_credential(invocation: Invocation, server: str, name: str, user: str | N
 @json_option
 @click.pass_obj
 def list_stored(invocation: Invocation, user: str | None, as_json: bool) -> None:
-    """List stored credentials without their values."""
+    """List stored credentials and logins without their values."""
     directory = open_users(invocation).directory()
     user_id = None if user is None else directory.require_user(user).id
     found = open_store(invocation).list_credentials(user_id)
@@ -67,7 +69,7 @@ def list_stored(invocation: Invocation, user: str | None, as_json: bool) -> None
         {
             "user": _name_user(each.user_id, directory),
             "server": each.server,
-            "name": each.name,
+            "name": LOGIN_TEXT if each.is_login else each.name,
             "key": each.key_id,
             "updated": each.updated,
         }
@@ -94,9 +96,14 @@ def list_stored(invocation: Invocation, user: str | None, as_json: bool) -> None
 @_user_option
 @click.pass_obj
 def remove(invocation: Invocation, server: str, name: str | None, user: str | None) -> None:
-    """Remove one credential, or all credentials that a user has for a server."""
-    user_id = _find_user_id(invocation, user)
-    removed = open_store(invocation).remove(user_id, server, name)
+    """Remove one credential, or all that a user has for a server, with the login there.
+
+    `toolfold mcp logout SERVER --user NAME` removes only a login, and revokes it at its issuer.
+    """
+    user_id, store = find_user_id(invocation, user), open_store(invocation)
+    removed = (
+        store.remove_login(user_id, server) if name == LOGIN_TEXT else store.remove(user_id, server, name)
+    )
     if not removed:
         raise NotFound(
             f"{user or OWNER_TEXT} has no such credential for {server!r}. Run `toolfold credentials list`."
@@ -209,7 +216,8 @@ def open_store(invocation: Invocation) -> CredentialStore:
     return store
 
 
-def _require_per_user_server(invocation: Invocation, server: str) -> None:
+def require_per_user_server(invocation: Invocation, server: str) -> None:
+    """Raise an error unless a server exists and gets the credentials of each user."""
     servers = invocation.load_config().mcp.servers
     if server not in servers:
         raise NotFound(f"there is no MCP server {server!r}.{did_you_mean(closest_names(server, servers))}")
@@ -221,7 +229,8 @@ def _require_per_user_server(invocation: Invocation, server: str) -> None:
         )
 
 
-def _find_user_id(invocation: Invocation, user: str | None) -> str:
+def find_user_id(invocation: Invocation, user: str | None) -> str:
+    """Return the id of a user; that of the installation itself if no user is named."""
     from toolfold.credentials import OWNER
 
     return OWNER if user is None else open_users(invocation).directory().require_user(user).id

@@ -108,10 +108,10 @@ def remove(invocation: Invocation, name: str, in_project: bool) -> None:
 
 def _delete_stored_data(config: Config, name: str) -> None:
     from toolfold.sources.mcp.listing_cache import ListingCache
-    from toolfold.sources.mcp.oauth.login_store import LoginStore
+    from toolfold.sources.mcp.oauth.login_store import FileLoginStore
     from toolfold.sources.mcp.trust import Trust
 
-    LoginStore(login_directory(config)).delete(name)
+    FileLoginStore(login_directory(config)).delete(name)  # replicas may still use a login in the database
     try:
         Trust.from_config(config, use_database(config)).forget(name)
     except ConfigError as error:

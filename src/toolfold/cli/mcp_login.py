@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,16 +14,22 @@ import click
 
 from toolfold.approval.safe_text import make_visible
 from toolfold.cli.app import Invocation
+from toolfold.cli.credentials import find_user_id, open_store, require_per_user_server
 from toolfold.cli.output import escape_text, print_line, print_note
 from toolfold.cli.server_commands import unknown_server_error
+from toolfold.cli.shared_database import use_database
 
 if TYPE_CHECKING:
     from toolfold.config import Config
     from toolfold.sources.mcp.oauth import LoginStatus
+    from toolfold.sources.mcp.oauth.login_store import LoginStore
 
 
 @click.command("login")
 @click.argument("name")
+@click.option(
+    "--user", metavar="NAME", help="Log in for this user, if the server has `credentials: per-user`."
+)
 @click.option("--no-browser", is_flag=True, help="Only print the URL, for a browser on another machine.")
 @click.option(
     "--seconds",
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
     help="Time limit for the login, in seconds.",
 )
 @click.pass_obj
-def login(invocation: Invocation, name: str, no_browser: bool, seconds: float) -> None:
+def login(invocation: Invocation, name: str, user: str | None, no_browser: bool, seconds: float) -> None:
     """Log in to a server with your browser.
 
     If this machine has no browser, open the printed URL on another machine, log in, and paste the final URL
@@ -40,6 +47,7 @@ def login(invocation: Invocation, name: str, no_browser: bool, seconds: float) -
     """
     from toolfold.sources.mcp.listing_cache import ListingCache
     from toolfold.sources.mcp.oauth import find_browser, log_in
+    from toolfold.sources.mcp.user_credentials import uses_login
 
     config = invocation.load_config()
     if name not in config.mcp.servers:
@@ -47,36 +55,63 @@ def login(invocation: Invocation, name: str, no_browser: bool, seconds: float) -
     server = config.mcp.servers[name]
     if server.effective_transport == "stdio":
         raise click.ClickException(f"{name} is started by a command on this machine, so it has no login.")
+    if user is not None:
+        require_per_user_server(invocation, name)
+        if not uses_login(server):
+            raise click.ClickException(
+                f"The settings of {name} name credentials of users, so it has no logins of users. Store a"
+                f" credential: toolfold credentials set {name} NAME --user {user}"
+            )
+    logins, environment = _open_logins(invocation, name, user)
     opener = None if no_browser else find_browser(config.environment)
     visit = _make_visitor(opener) if opener or no_browser or sys.stdin.isatty() else None
     work = log_in(
         name,
         server,
-        login_directory(config),
-        environment=config.environment,
+        logins,
+        environment=environment,
         open_url=visit,
         timeout_s=seconds,
     )
     standing = asyncio.run(work)
-    ListingCache(config.paths.cache_dir / "mcp").clear_failure(name)
-    _print_login(name, standing)
+    if user is None:
+        ListingCache(config.paths.cache_dir / "mcp").clear_failure(name)
+    _print_login(name, standing, user)
 
 
 @click.command("logout", short_help="Delete the stored login of a server.")
 @click.argument("name")
+@click.option("--user", metavar="NAME", help="Delete the login of this user.")
 @click.pass_obj
-def logout(invocation: Invocation, name: str) -> None:
+def logout(invocation: Invocation, name: str, user: str | None) -> None:
     """Delete the stored login of a server, and revoke it at the issuer if the issuer supports that."""
     from toolfold.sources.mcp.oauth import log_out
 
     config = invocation.load_config()
     server = config.mcp.servers.get(name)
-    was_logged_in = asyncio.run(
-        log_out(name, server, login_directory(config), environment=config.environment)
-    )
+    logins, environment = _open_logins(invocation, name, user)
+    was_logged_in = asyncio.run(log_out(name, server, logins, environment=environment))
     if not was_logged_in and server is None:
         raise unknown_server_error(name, config.mcp.servers)
     print_line(f"{'logged out of' if was_logged_in else 'there was no stored login for'} {escape_text(name)}")
+
+
+def _open_logins(
+    invocation: Invocation, server: str, user: str | None
+) -> tuple[LoginStore, Mapping[str, str]]:
+    """Return the logins of a user or the installation, and the variables that references need."""
+    from toolfold.sources.mcp.setting_references import add_credentials
+    from toolfold.sources.mcp.user_credentials import open_logins
+
+    config = invocation.load_config()
+    user_id, database = find_user_id(invocation, user), use_database(config)
+    credentials = cache(lambda: open_store(invocation))
+    if user is not None or database is not None:
+        credentials()  # now: threads cannot open it
+    logins = open_logins(config, database, credentials, user_id)
+    if user is None:
+        return logins, config.environment
+    return logins, add_credentials(config.environment, credentials().load(user_id, server))
 
 
 def login_directory(config: Config) -> Path:
@@ -98,8 +133,9 @@ def _make_visitor(opener: Callable[[str], object] | None) -> Callable[[str], str
     return visit
 
 
-def _print_login(name: str, now: LoginStatus) -> None:
-    print_line(f"logged in to {escape_text(name)} at {escape_text(make_visible(now.issuer))}")
+def _print_login(name: str, now: LoginStatus, user: str | None) -> None:
+    who = f" for {escape_text(user)}" if user else ""
+    print_line(f"logged in to {escape_text(name)}{who} at {escape_text(make_visible(now.issuer))}")
     if now.scopes:
         print_line(f"  scopes: {escape_text(make_visible(', '.join(now.scopes)))}")
     if now.expires is not None:
@@ -107,4 +143,5 @@ def _print_login(name: str, now: LoginStatus) -> None:
         print_line(
             f"  the token expires in {left:.0f} min" + (" and is then refreshed" if now.is_usable else "")
         )
-    print_line(f"next: toolfold mcp test {escape_text(name)}")
+    if user is None:
+        print_line(f"next: toolfold mcp test {escape_text(name)}")

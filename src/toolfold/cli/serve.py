@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from toolfold.gateway.early_http import EarlyHttpAnswers
     from toolfold.gateway.http_app import AccessPolicy, MountedApp
     from toolfold.gateway.http_recorder import HttpListings
+    from toolfold.gateway.login_pages import LoginPages
     from toolfold.gateway.oauth import OAuthResource
     from toolfold.gateway.server import Gateway
     from toolfold.gateway.tokens import TokenStore
@@ -280,6 +282,7 @@ async def _serve_http(
     _reload_on_hangup(runtime)
     proxies = _open_proxy(runtime, guard, host, port)
     dashboards = _open_dashboard(runtime, approver, guard, host, port)
+    login_pages = _open_login_pages(runtime, guard, dashboards, host, port)
 
     def on_ready() -> None:
         _print_startup(runtime, host, port, toolsets)
@@ -291,7 +294,7 @@ async def _serve_http(
     listings = _record_listings(config, guard, record)
     readiness = Readiness(runtime.database)
     metrics = [MetricsApp(runtime.events, readiness, tokens)] if config.telemetry.prometheus else []
-    beside: list[MountedApp] = [*proxies, *dashboards, *readiness.make_apps(), *metrics]
+    beside: list[MountedApp] = [*proxies, *login_pages, *dashboards, *readiness.make_apps(), *metrics]
     server = build_server(
         make_app(runtime, guard, on_start=on_start, beside=beside, listings=listings),
         on_ready,
@@ -383,6 +386,30 @@ def _open_dashboard(
         print_link(host, port, code)
 
     return [dashboard.make_app(guard, port=port, print_link=show_link, has_logins=True)]
+
+
+def _open_login_pages(
+    runtime: Runtime, guard: AccessPolicy, dashboards: list[DashboardApp], host: str, port: int
+) -> list[LoginPages]:
+    """Return a list with the pages on which users log in to MCP servers; empty if their URL is not known."""
+    from toolfold.gateway.login_pages import LoginPages
+
+    url = _find_public_url(runtime.config, guard, host, port)
+    if not url:
+        return []
+    find_user = dashboards[0].find_user if dashboards else (lambda _headers: "")
+    pages = LoginPages(runtime, guard, url, find_user)
+    runtime.mcp.user_logins.make_link = pages.make_link
+    return [pages]
+
+
+def _find_public_url(config: Config, guard: AccessPolicy, host: str, port: int) -> str:
+    """Return the origin of the gateway as browsers know it; empty if it is not configured."""
+    for known in (config.gateway.url, config.dashboard.oidc.url, config.gateway.oauth.resource):
+        if known:
+            parts = urlsplit(known)
+            return f"{parts.scheme}://{parts.netloc}"
+    return make_link(host, port, "").partition("/ui/")[0] if guard.is_local else ""
 
 
 def print_link(host: str, port: int, code: str) -> None:

@@ -1,6 +1,6 @@
-"""Credentials of users for MCP servers, encrypted at rest.
+"""Credentials and logins of users for MCP servers, encrypted at rest.
 
-Each credential belongs to one user and one server and is never used for another. Knows no MCP protocol, no
+Each of them belongs to one user and one server and is never used for another. Knows no MCP protocol, no
 HTTP and no command line.
 """
 
@@ -9,6 +9,7 @@ from toolfold.credentials.store import (
     OWNER,
     Credential,
     CredentialStore,
+    Lease,
     SharedCredentialStore,
     SqliteCredentialStore,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "Credential",
     "CredentialKeys",
     "CredentialStore",
+    "Lease",
     "SharedCredentialStore",
     "SqliteCredentialStore",
     "UnreadableCredential",

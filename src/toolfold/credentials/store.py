@@ -1,6 +1,8 @@
-"""Store encrypted credentials: in an SQLite file, or in the database that replicas share.
+"""Store encrypted credentials and logins: in an SQLite file, or in the database that replicas share.
 
-A credential has a user, a server and a name. Only encrypted values are stored; the keys are elsewhere.
+A credential has a user, a server and a name. A login is what an OAuth issuer has granted to a user for a
+server; there is at most one, and its id is another one after each login, but not after its tokens were
+refreshed. Only encrypted values are stored; the keys are elsewhere.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ OWNER = ""
 MAX_SECRET_CHARS = 65_536
 MAX_PER_SERVER = 50
 """Credentials of one user for one server."""
+MAX_LOGIN_CHARS = 500_000
+LOGIN_PREFIX = "login:"
+"""Start of the names of logins in lists of credentials; no credential has such a name."""
 TOPIC = "credentials"
 _NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
@@ -55,9 +60,30 @@ class Credential:
         """Return the user, server and name of the credential, to which its encrypted value is bound."""
         return self.user_id, self.server, self.name
 
+    @property
+    def is_login(self) -> bool:
+        """Return True for a login, which is no credential that settings can refer to."""
+        return self.name.startswith(LOGIN_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Reservation of an operation on a login, such as refreshing its tokens, for one process."""
+
+    user_id: str
+    server: str
+    operation: str
+    owner: str
+    """Random id of the reservation."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Return what only one process can reserve at a time."""
+        return self.user_id, self.server, self.operation
+
 
 class CredentialStore(ABC):
-    """The credentials of all users. Thread-safe."""
+    """The credentials and logins of all users. Thread-safe."""
 
     def __init__(self, load_keys: Callable[[], CredentialKeys]) -> None:
         """Create a store; `load_keys` is called whenever something is encrypted or decrypted."""
@@ -71,7 +97,7 @@ class CredentialStore(ABC):
     def set(self, user_id: str, server: str, name: str, secret: str) -> None:
         """Store a credential, replacing one of the same name. Raises ConfigError."""
         _require_valid(name, secret)
-        others = {each.name for each in self.list_credentials(user_id) if each.server == server} - {name}
+        others = {each.name for each in self._find(user_id, server) if not each.is_login} - {name}
         if len(others) >= MAX_PER_SERVER:
             raise ConfigError(f"a user can have at most {MAX_PER_SERVER} credentials for one server")
         value = self.keys.encrypt(secret, (user_id, server, name))
@@ -79,21 +105,45 @@ class CredentialStore(ABC):
 
     def load(self, user_id: str, server: str) -> dict[str, str]:
         """Return the decrypted credentials of a user for a server, by name. Raises UnreadableCredential."""
-        found = list(self._find(user_id, server))
-        if any(each.key_id not in self.keys.ids for each in found):
+        found = [each for each in self._find(user_id, server) if not each.is_login]
+        return {each.name: self._decrypt(each) for each in found}
+
+    def load_login(self, user_id: str, server: str) -> tuple[str, str] | None:
+        """Return the id and the decrypted text of a user's login at a server, as it is stored now.
+
+        Raises UnreadableCredential.
+        """
+        found = self._find_login(user_id, server)
+        return None if found is None else (found.name.removeprefix(LOGIN_PREFIX), self._decrypt(found))
+
+    def save_login(self, user_id: str, server: str, login_id: str, text: str, *, is_new: bool) -> bool:
+        """Store a login. With `is_new`, it replaces any other login of the user at the server.
+
+        Otherwise it replaces only the stored login with the same id: return False if that was removed or
+        replaced meanwhile. Raises ConfigError.
+        """
+        if not 0 < len(text) <= MAX_LOGIN_CHARS:
+            raise ConfigError(f"a login must have between 1 and {MAX_LOGIN_CHARS:,} characters")
+        name = LOGIN_PREFIX + login_id
+        value = self.keys.encrypt(text, (user_id, server, name))
+        return self._write_login(Credential(user_id, server, name, value, time.time()), is_new=is_new)
+
+    def _decrypt(self, stored: Credential) -> str:
+        if stored.key_id not in self.keys.ids:
             self.__dict__.pop("keys", None)  # they were replaced since, by `toolfold credentials rotate-key`
-        return {each.name: self.keys.decrypt(each.value, each.owner) for each in found}
+        return self.keys.decrypt(stored.value, stored.owner)
 
     def find_version(self, user_id: str, server: str) -> str:
         """Return a text that differs after each change of a user's credentials for a server; empty for none.
 
-        Does not wait for a database. Raises DatabaseUnavailable if removed ones may not be known here.
+        A new login counts as a change, refreshed tokens do not. Does not wait for a database. Raises
+        DatabaseUnavailable if removed ones may not be known here.
         """
         values = sorted((each.name, each.value) for each in self._find(user_id, server))
         return hashlib.sha256(repr(values).encode()).hexdigest() if values else ""
 
     def rotate(self) -> int:
-        """Encrypt all credentials with the first key; return how many were encrypted with another key.
+        """Encrypt all credentials and logins with the first key; return how many had another key.
 
         Raises UnreadableCredential if one cannot be decrypted; then nothing is changed.
         """
@@ -110,11 +160,23 @@ class CredentialStore(ABC):
 
     @abstractmethod
     def list_credentials(self, user_id: str | None = None) -> list[Credential]:
-        """Return the credentials of one user, or of all users, sorted by user, server and name."""
+        """Return the credentials and logins of one user, or of all, sorted by user, server and name."""
 
     @abstractmethod
     def remove(self, user_id: str, server: str | None = None, name: str | None = None) -> int:
-        """Delete credentials of a user; return how many were deleted."""
+        """Delete credentials of a user, and logins if no name is given; return how many were deleted."""
+
+    @abstractmethod
+    def remove_login(self, user_id: str, server: str) -> bool:
+        """Delete the login of a user at a server; return False if there is none."""
+
+    @abstractmethod
+    def take_lease(self, lease: Lease, seconds: float) -> bool:
+        """Reserve an operation for one process, at most for some seconds; return False if another has it."""
+
+    @abstractmethod
+    def end_lease(self, lease: Lease) -> None:
+        """Let other processes do an operation, unless another has reserved it meanwhile."""
 
     @abstractmethod
     def close(self) -> None:
@@ -122,7 +184,15 @@ class CredentialStore(ABC):
 
     @abstractmethod
     def _find(self, user_id: str, server: str) -> Iterable[Credential]:
-        """Return the credentials of a user for a server."""
+        """Return the credentials of a user for a server, and the login there, without its value."""
+
+    @abstractmethod
+    def _find_login(self, user_id: str, server: str) -> Credential | None:
+        """Return the login of a user at a server as it is stored now, not an older copy of it."""
+
+    @abstractmethod
+    def _write_login(self, login: Credential, *, is_new: bool) -> bool:
+        """Add or replace a login, as `save_login` describes."""
 
     @abstractmethod
     def _write(self, credentials: Sequence[Credential]) -> None:
@@ -147,22 +217,83 @@ class SqliteCredentialStore(CredentialStore):
                 " name TEXT NOT NULL, value TEXT NOT NULL, updated REAL NOT NULL,"
                 " PRIMARY KEY (user_id, server, name))"
             )
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS logins (user_id TEXT NOT NULL, server TEXT NOT NULL,"
+                " name TEXT NOT NULL, value TEXT NOT NULL, updated REAL NOT NULL,"
+                " PRIMARY KEY (user_id, server))"
+            )
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS login_leases (user_id TEXT NOT NULL, server TEXT NOT NULL,"
+                " operation TEXT NOT NULL, owner TEXT NOT NULL, expires REAL NOT NULL,"
+                " PRIMARY KEY (user_id, server, operation))"
+            )
 
     def list_credentials(self, user_id: str | None = None) -> list[Credential]:
         condition, values = ("", ()) if user_id is None else (" WHERE user_id = ?", (user_id,))
-        return self._query(f"SELECT * FROM credentials{condition} ORDER BY user_id, server, name", values)  # noqa: S608
+        rows = self._query(f"SELECT * FROM credentials{condition}", values)  # noqa: S608
+        rows += self._query(f"SELECT * FROM logins{condition}", values)  # noqa: S608
+        return sorted(rows, key=lambda each: each.owner)
 
     def remove(self, user_id: str, server: str | None = None, name: str | None = None) -> int:
         condition, values = _select("?", user_id, server, name)
         with self._transaction():
-            return self._db.execute(f"DELETE FROM credentials WHERE {condition}", values).rowcount  # noqa: S608
+            removed = self._db.execute(f"DELETE FROM credentials WHERE {condition}", values).rowcount  # noqa: S608
+            if name is None:
+                removed += self._db.execute(f"DELETE FROM logins WHERE {condition}", values).rowcount  # noqa: S608
+        return removed
+
+    def remove_login(self, user_id: str, server: str) -> bool:
+        with self._transaction():
+            statement = "DELETE FROM logins WHERE user_id = ? AND server = ?"
+            return self._db.execute(statement, (user_id, server)).rowcount > 0
+
+    def take_lease(self, lease: Lease, seconds: float) -> bool:
+        now = time.time()
+        with self._transaction():
+            return (
+                self._db.execute(
+                    "INSERT INTO login_leases (user_id, server, operation, owner, expires)"
+                    " VALUES (?, ?, ?, ?, ?) ON CONFLICT (user_id, server, operation)"
+                    " DO UPDATE SET owner = excluded.owner, expires = excluded.expires"
+                    " WHERE login_leases.expires < ?",
+                    (*lease.key, lease.owner, now + seconds, now),
+                ).rowcount
+                > 0
+            )
+
+    def end_lease(self, lease: Lease) -> None:
+        with self._transaction():
+            self._db.execute(
+                "DELETE FROM login_leases WHERE user_id = ? AND server = ? AND operation = ? AND owner = ?",
+                (*lease.key, lease.owner),
+            )
 
     def close(self) -> None:
         with self._lock:
             self._db.close()
 
     def _find(self, user_id: str, server: str) -> Iterable[Credential]:
-        return self._query("SELECT * FROM credentials WHERE user_id = ? AND server = ?", (user_id, server))
+        return self._query(
+            "SELECT * FROM credentials WHERE user_id = ? AND server = ? UNION ALL"
+            " SELECT user_id, server, name, '' AS value, updated FROM logins"
+            " WHERE user_id = ? AND server = ?",
+            (user_id, server, user_id, server),
+        )
+
+    def _find_login(self, user_id: str, server: str) -> Credential | None:
+        found = self._query("SELECT * FROM logins WHERE user_id = ? AND server = ?", (user_id, server))
+        return found[0] if found else None
+
+    def _write_login(self, login: Credential, *, is_new: bool) -> bool:
+        with self._transaction():
+            if is_new:
+                self._db.execute(
+                    "INSERT OR REPLACE INTO logins (user_id, server, name, value, updated)"
+                    " VALUES (?, ?, ?, ?, ?)",
+                    (*login.owner, login.value, login.updated),
+                )
+                return True
+            return self._db.execute(_UPDATE_LOGIN.replace("%s", "?"), _login_values(login)).rowcount > 0
 
     def _write(self, credentials: Sequence[Credential]) -> None:
         with self._transaction():
@@ -170,9 +301,11 @@ class SqliteCredentialStore(CredentialStore):
 
     def _rewrite(self, change: Callable[[Sequence[Credential]], Sequence[Credential]]) -> int:
         with self._transaction():
-            rows = self._db.execute("SELECT * FROM credentials").fetchall()
+            rows = self._db.execute("SELECT * FROM credentials UNION ALL SELECT * FROM logins").fetchall()
             changed = change([_read_row(dict(row)) for row in rows])
-            self._insert(changed)
+            self._insert([each for each in changed if not each.is_login])
+            for login in (each for each in changed if each.is_login):
+                self._db.execute(_UPDATE_LOGIN.replace("%s", "?"), _login_values(login))
         return len(changed)
 
     def _insert(self, credentials: Sequence[Credential]) -> None:
@@ -202,7 +335,8 @@ class SharedCredentialStore(CredentialStore):
         self._copy = SharedCopy(database, TOPIC, self._read_all, "credentials")
 
     def list_credentials(self, user_id: str | None = None) -> list[Credential]:
-        found = [each for group in self._copy.value.values() for each in group]
+        statement, values = "SELECT * FROM credentials UNION ALL SELECT * FROM logins", ()
+        found = map(_read_row, self._database.query(statement, values))
         return sorted(
             (each for each in found if user_id is None or each.user_id == user_id),
             key=lambda each: each.owner,
@@ -210,9 +344,38 @@ class SharedCredentialStore(CredentialStore):
 
     def remove(self, user_id: str, server: str | None = None, name: str | None = None) -> int:
         condition, values = _select("%s", user_id, server, name)
-        removed = self._database.execute(f"DELETE FROM credentials WHERE {condition}", values)  # noqa: S608
+        tables = ("credentials", "logins") if name is None else ("credentials",)
+
+        def delete(cursor: RowCursor) -> int:
+            statements = [f"DELETE FROM {table} WHERE {condition}" for table in tables]  # noqa: S608
+            return sum(cursor.execute(each.encode(), values).rowcount for each in statements)
+
+        removed = self._database.run(delete)
         self._copy.reload()
         return removed
+
+    def remove_login(self, user_id: str, server: str) -> bool:
+        statement = "DELETE FROM logins WHERE user_id = %s AND server = %s"
+        removed = self._database.execute(statement, (user_id, server))
+        self._copy.reload()
+        return removed > 0
+
+    def take_lease(self, lease: Lease, seconds: float) -> bool:
+        taken = self._database.execute(  # two replicas wait for each other at the row
+            "INSERT INTO login_leases (user_id, server, operation, owner, expires)"
+            " VALUES (%s, %s, %s, %s, clock_timestamp() + make_interval(secs => %s))"
+            " ON CONFLICT (user_id, server, operation)"
+            " DO UPDATE SET owner = excluded.owner, expires = excluded.expires"
+            " WHERE login_leases.expires < clock_timestamp()",
+            (*lease.key, lease.owner, seconds),
+        )
+        return taken > 0
+
+    def end_lease(self, lease: Lease) -> None:
+        self._database.execute(
+            "DELETE FROM login_leases WHERE user_id = %s AND server = %s AND operation = %s AND owner = %s",
+            (*lease.key, lease.owner),
+        )
 
     def close(self) -> None:
         """Do nothing: the shared database stays open for its other users."""
@@ -220,16 +383,35 @@ class SharedCredentialStore(CredentialStore):
     def _find(self, user_id: str, server: str) -> Iterable[Credential]:
         return self._copy.require_recent().get((user_id, server), ())
 
+    def _find_login(self, user_id: str, server: str) -> Credential | None:
+        statement = "SELECT * FROM logins WHERE user_id = %s AND server = %s"
+        rows = self._database.query(statement, (user_id, server))
+        return _read_row(rows[0]) if rows else None
+
+    def _write_login(self, login: Credential, *, is_new: bool) -> bool:
+        if not is_new:
+            return self._database.execute(_UPDATE_LOGIN, _login_values(login)) > 0
+        self._database.execute(
+            "INSERT INTO logins (user_id, server, name, value, updated) VALUES (%s, %s, %s, %s, %s)"
+            " ON CONFLICT (user_id, server)"
+            " DO UPDATE SET name = excluded.name, value = excluded.value, updated = excluded.updated",
+            (*login.owner, login.value, login.updated),
+        )
+        self._copy.reload()
+        return True
+
     def _write(self, credentials: Sequence[Credential]) -> None:
         self._database.run(lambda cursor: _insert_shared(cursor, credentials))
         self._copy.reload()
 
     def _rewrite(self, change: Callable[[Sequence[Credential]], Sequence[Credential]]) -> int:
         def run(cursor: RowCursor) -> int:
-            cursor.execute("LOCK TABLE credentials IN SHARE ROW EXCLUSIVE MODE")
-            cursor.execute("SELECT * FROM credentials")
+            cursor.execute("LOCK TABLE credentials, logins IN SHARE ROW EXCLUSIVE MODE")
+            cursor.execute("SELECT * FROM credentials UNION ALL SELECT * FROM logins")
             changed = change([_read_row(row) for row in cursor.fetchall()])
-            _insert_shared(cursor, changed)
+            _insert_shared(cursor, [each for each in changed if not each.is_login])
+            logins = [_login_values(each) for each in changed if each.is_login]
+            cursor.executemany(_UPDATE_LOGIN, logins)
             return len(changed)
 
         changed = self._database.run(run)
@@ -237,12 +419,24 @@ class SharedCredentialStore(CredentialStore):
         return changed
 
     def _read_all(self) -> dict[tuple[str, str], list[Credential]]:
-        """Return all credentials by user and server."""
+        """Return all credentials and logins, the latter without their values, by user and server."""
         known: dict[tuple[str, str], list[Credential]] = {}
-        for row in self._database.query("SELECT * FROM credentials"):
+        statement = (  # without the time of an update: refreshed tokens are no change
+            "SELECT * FROM credentials UNION ALL"
+            " SELECT user_id, server, name, '' AS value, 0 AS updated FROM logins"
+        )
+        for row in self._database.query(statement):
             each = _read_row(row)
             known.setdefault((each.user_id, each.server), []).append(each)
         return known
+
+
+_UPDATE_LOGIN = "UPDATE logins SET value = %s, updated = %s WHERE user_id = %s AND server = %s AND name = %s"
+
+
+def _login_values(login: Credential) -> tuple[str, float, str, str, str]:
+    """Return the values of the statement that replaces the tokens of a login."""
+    return login.value, login.updated, *login.owner
 
 
 @contextlib.contextmanager

@@ -166,6 +166,16 @@ class SignIn:
         session.last_used = self._clock()
         return session
 
+    def find_user(self, cookie: str) -> str:
+        """Return the id of the user whose session has this cookie; empty if there is none.
+
+        For pages without the page key. They must not change anything for requests of other websites.
+        """
+        session = self._sessions.get(_hash_text(cookie))
+        if session is None or not self.is_open(session) or session.client is None:
+            return ""
+        return session.client.user_id
+
     def is_open(self, session: BrowserSession) -> bool:
         """Return True if a session has not ended or expired and its token is valid. Does not extend it."""
         if self._sessions.get(session.cookie_hash) is not session:

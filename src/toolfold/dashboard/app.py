@@ -26,6 +26,7 @@ from toolfold.dashboard.access import (
     SignIn,
     find_full_client,
     find_session,
+    read_cookie,
     require_own_host,
     require_own_page,
     require_signed_in,
@@ -168,6 +169,10 @@ class DashboardApp:
         self._open_requests = 0
         self._next_link = 0.0
         self.sign_in = SignIn(self._has_token)
+
+    def find_user(self, headers: Mapping[str, str]) -> str:
+        """Return the id of the user who is signed in, by the cookie of a request; empty if there is none."""
+        return self.sign_in.find_user(read_cookie(headers, self._cookie_name))
 
     async def close(self) -> None:
         """Close the resources of the dashboard when the server stops."""

@@ -214,7 +214,7 @@ class ServerAdmin:
         work = log_in(
             name,
             config.mcp.servers[name],
-            config.paths.state_dir / "oauth",
+            await asyncio.to_thread(self._runtime.mcp.open_logins),
             environment=config.environment,
             open_url=visit,
             timeout_s=LOGIN_TIMEOUT_S,

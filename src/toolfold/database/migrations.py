@@ -364,6 +364,28 @@ CREATE TRIGGER tool_listings_changed AFTER INSERT OR UPDATE OF checksum OR DELET
 """,
         down="DROP TABLE tool_listings;",
     ),
+    Migration(
+        20,
+        "logins at MCP servers",
+        # The name of a login is another one after each login; refreshed tokens are not announced.
+        up="""
+CREATE TABLE logins (
+    user_id TEXT NOT NULL, server TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
+    updated DOUBLE PRECISION NOT NULL, PRIMARY KEY (user_id, server)
+);
+CREATE TRIGGER logins_changed AFTER INSERT OR UPDATE OF name OR DELETE OR TRUNCATE ON logins
+    FOR EACH STATEMENT EXECUTE FUNCTION send_change_notice('credentials');
+CREATE TABLE login_leases (
+    user_id TEXT NOT NULL, server TEXT NOT NULL, operation TEXT NOT NULL, owner TEXT NOT NULL,
+    expires TIMESTAMPTZ NOT NULL, PRIMARY KEY (user_id, server, operation)
+);
+CREATE TABLE login_links (
+    hash TEXT PRIMARY KEY, user_id TEXT NOT NULL, server TEXT NOT NULL, expires TIMESTAMPTZ NOT NULL
+);
+CREATE INDEX login_links_by_user ON login_links (user_id, expires);
+""",
+        down="DROP TABLE login_links, login_leases, logins;",
+    ),
 )
 LATEST = MIGRATIONS[-1].number
 

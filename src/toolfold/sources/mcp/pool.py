@@ -1,4 +1,4 @@
-"""All MCP servers of a runtime: their state, and their tools in the registry.
+"""All MCP servers of a runtime: their state, and their tools in the tool registry.
 
 The servers run in an event loop and thread of their own, so that they cannot block a session and do not end
 with one. Cached tools are available at once; a server is started when it is needed. Listed tools are checked
@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolfold.approval.allowed_tools import is_own_server
 from toolfold.config import Config
@@ -35,13 +35,20 @@ from toolfold.sources.mcp.call_relay import CallRelay, EventBroadcaster, ServerR
 from toolfold.sources.mcp.connection import ConnectionDeps
 from toolfold.sources.mcp.content import McpResponse, tool_result_content
 from toolfold.sources.mcp.elicitation import InteractionCallbacks
-from toolfold.sources.mcp.faults import NotStarted, RequestRejected, ServerFailed, ToolHeldForReview
+from toolfold.sources.mcp.faults import (
+    NeedsLogin,
+    NotStarted,
+    RequestRejected,
+    ServerFailed,
+    ToolHeldForReview,
+)
 from toolfold.sources.mcp.isolation import is_per_client
 from toolfold.sources.mcp.item_lists import LIST_TIMEOUT_S, ItemLists, fetch_all_pages
 from toolfold.sources.mcp.listing_cache import ListingCache
 from toolfold.sources.mcp.listing_exchange import ListingExchange
 from toolfold.sources.mcp.lock import lock_path
 from toolfold.sources.mcp.naming import ToolNames
+from toolfold.sources.mcp.oauth.login_store import LoginStore
 from toolfold.sources.mcp.scan import neutralise_text, scan_text
 from toolfold.sources.mcp.server_changes import compare_servers
 from toolfold.sources.mcp.server_process import ServerLog
@@ -55,8 +62,13 @@ from toolfold.sources.mcp.supervisor import ServerState, ServerSupervisor
 from toolfold.sources.mcp.tool_listing import ListedTool, Listing
 from toolfold.sources.mcp.tools import build_auxiliary_tools, build_tools, is_wanted
 from toolfold.sources.mcp.trust import HeldTool, Trust, TrustResult
-from toolfold.sources.mcp.user_credentials import open_credentials
+from toolfold.sources.mcp.user_credentials import open_credentials, open_logins, uses_login
+from toolfold.sources.mcp.user_logins import UserLogins
 from toolfold.visible_text import remove_invisible
+
+if TYPE_CHECKING:
+    from toolfold.sources.mcp.oauth import OpenUrl
+    from toolfold.sources.mcp.oauth.redirect_listener import Redirect
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +105,7 @@ class McpServers:
         behind_gateway: bool = False,
         client_names: bool = False,
     ) -> None:
-        """Create supervisors for all servers; nothing is started yet.
+        """Create supervisors for all servers, without starting any server.
 
         With a `database`, tools that were accepted by any replica are accepted here, and tool lists that any
         replica has read are used until a server is connected.
@@ -146,6 +158,10 @@ class McpServers:
         self._credentials_lock = threading.Lock()
         self._credentials: CredentialStore | None = None
         """Stored credentials of users; opened when a server needs them."""
+        self._logins: dict[str, LoginStore] = {}
+        """Stored OAuth logins by user id. Each keeps refreshed tokens that could not be stored."""
+        self.user_logins = UserLogins()
+        """Asks users of the gateway to log in to servers with `credentials: per-user`."""
         self.has_started_programs = False
         """True once a server was started on this machine; it may have left processes when it ended."""
         self.on_servers_changed: Callable[[tuple[str, ...]], None] = lambda _changes: None
@@ -153,11 +169,11 @@ class McpServers:
 
     @property
     def servers(self) -> Mapping[str, ServerSupervisor]:
-        """Return the supervisors of the servers in use; a new mapping after each change."""
+        """Return the supervisors of the servers in use, as a new mapping after each change."""
         return self._servers
 
     def open(self) -> None:
-        """Register the cached tools; start servers whose tools are not cached, without waiting for them."""
+        """Register the cached tools; start servers without cached tools in the background."""
         for name in self._settings:
             self._open_server(name)
 
@@ -173,7 +189,7 @@ class McpServers:
                 self._starting[name] = start
 
     def _read_known_listing(self, name: str, settings: McpServerSettings) -> tuple[Listing, float] | None:
-        """Return the newest known tool list of a server and its age: this machine's or a replica's."""
+        """Return the newest cached tool list of a server, on this machine or from a replica, and its age."""
         own = self._cache.read(name, settings)
         shared = self._exchange.read(name, settings) if self._exchange else None
         if shared is None or (own is not None and own[1] < shared[1]):
@@ -189,7 +205,7 @@ class McpServers:
         *,
         wait_seconds: float | None = None,
     ) -> None:
-        """Add an MCP server to this runtime, or replace the one with this name. Writes no settings file.
+        """Add an MCP server to this runtime, or replace the server of this name. Writes no settings file.
 
         `settings` are the keys below `mcp.servers.NAME` of a settings file. Waits until the server has
         listed its tools or failed, by default at most `mcp.wait_seconds`; `states` tells which. Sessions
@@ -212,7 +228,7 @@ class McpServers:
         self.settle(wait_seconds)
 
     def remove(self, name: str) -> bool:
-        """Remove an MCP server from this runtime; return False if there is none. Writes no settings file.
+        """Remove an MCP server from this runtime; return False if it does not exist. Writes no settings file.
 
         Its tools are gone in the next turn of every session. Calls in progress may finish; then the server
         is stopped.
@@ -227,7 +243,7 @@ class McpServers:
         return True
 
     def update(self, config: Config) -> tuple[str, ...]:
-        """Apply the servers of a changed configuration; return what has changed. Does not wait for servers.
+        """Apply the servers of a changed configuration without waiting for them; return the differences.
 
         What `add` and `remove` did in this runtime stays in force.
         """
@@ -237,7 +253,7 @@ class McpServers:
             return self._apply_settings()
 
     def find_own_servers(self) -> list[str]:
-        """Return the servers added by the user or this program, not those of a project's settings file."""
+        """Return the servers added by the user or this program, without those from project settings."""
         return [name for name in self._settings if name in self._added or is_own_server(self._config, name)]
 
     def _effective_settings(self) -> dict[str, McpServerSettings]:
@@ -249,7 +265,7 @@ class McpServers:
         return {name: each for name, each in (configured | self._added).items() if each.enabled}
 
     def _apply_settings(self) -> tuple[str, ...]:
-        """Start, stop and adjust servers so that they match the settings; return what has changed."""
+        """Start, stop and adjust servers to match the settings; return the differences."""
         settings = self._effective_settings()
         changes = compare_servers(self._settings, settings)
         if not changes or self._closed:
@@ -275,7 +291,7 @@ class McpServers:
         return changes.describe()
 
     def _rename_tools(self) -> set[str]:
-        """Compute the tool names again; return the servers with a tool whose name has changed.
+        """Compute the tool names again; return the servers with renamed tools.
 
         A new server may have a better claim to a name, or a removed one may have left it.
         """
@@ -327,7 +343,7 @@ class McpServers:
             self._sharing.pop(server.name, None)
 
     def settle(self, seconds: float | None = None) -> None:
-        """Wait until new servers have listed their tools or failed, for at most this many seconds.
+        """Wait until new servers have listed their tools or failed, or until the timeout expires.
 
         A server that takes longer is not waited for again until it has listed its tools once.
         """
@@ -375,7 +391,7 @@ class McpServers:
         }
 
     def find_holding_server(self, name: str) -> str | None:
-        """Return the server that has a tool of this name, in any spelling, waiting for review; else None."""
+        """Return the server whose tool of this name, in any spelling, awaits review; None if none does."""
         for server, held in tuple(self._held_tools.items()):
             if any(name in self._names.names_of(server, each.tool.name).all for each in held):
                 return server
@@ -401,7 +417,7 @@ class McpServers:
                 tool, args, _relay_of(context), require, context.report_progress
             )
 
-        return await self._run_on_loop(call())
+        return await self._run_on_loop(self._send_logged_in(server, context, call))
 
     async def send_request(
         self, server: str, method: str, *, context: CallContext | None = None, **params: Any
@@ -414,7 +430,23 @@ class McpServers:
             supervised = self._server_for(server, *caller, version)
             return await supervised.send_request(method, params, _relay_of(context) if context else None)
 
-        return await self._run_on_loop(send())
+        return await self._run_on_loop(self._send_logged_in(server, context, send))
+
+    async def _send_logged_in(
+        self, server: str, context: CallContext | None, send: Callable[[], Coroutine[Any, Any, Any]]
+    ) -> Any:
+        """Send a request; if the user must log in to the server first, ask for a login and send it again."""
+        user_id, settings = context.caller.user_id if context else "", self._find_server(server).settings
+        if context is None or not user_id or settings.credentials != "per-user" or not uses_login(settings):
+            return await send()
+
+        async def find_version() -> str:
+            with _report_unreadable_credentials(server):
+                return await self._read_credentials_version(server, user_id)
+
+        return await self.user_logins.retry_after_login(
+            server, user_id, _relay_of(context), send, find_version
+        )
 
     async def get_items(self, server: str, method: str, *, client: str = "", start: bool = True) -> list[Any]:
         """Return the resources, templates or prompts of an MCP server.
@@ -456,7 +488,7 @@ class McpServers:
         return cached[1]
 
     def close_client(self, client: str) -> None:
-        """Close the servers that only this client used, without waiting for them to exit."""
+        """Close the servers that only this client used, without waiting for their exit."""
         for key in [key for key in tuple(self._client_servers) if key[0] == client]:
             own = self._client_servers.pop(key, None)
             if own is not None:
@@ -474,7 +506,7 @@ class McpServers:
     def _server_for(
         self, server: str, client: str, user_id: str = "", credentials_version: str = ""
     ) -> ServerSupervisor:
-        """Return the supervisor of the server process that this client uses: shared or its own.
+        """Return the supervisor of the server process that this client uses: shared or private.
 
         Runs in the servers' event loop, so that no server is retired before the request is counted.
         """
@@ -496,7 +528,7 @@ class McpServers:
     def _server_of_user(
         self, shared: ServerSupervisor, client: str, user_id: str, version: str
     ) -> ServerSupervisor:
-        """Return the supervisor of the client's own server process, which has its user's credentials.
+        """Return the supervisor of the client's private server process, which has its user's credentials.
 
         It is replaced when the version of the credentials has changed.
         """
@@ -529,6 +561,8 @@ class McpServers:
             )
         with _report_unreadable_credentials(server):
             version = await self._read_credentials_version(server, user_id)
+        if not version and uses_login(self._find_server(server).settings):
+            raise NeedsLogin(server, "requires your own login.")
         if not version:
             advice = f"An administrator can store them: toolfold credentials set {server} NAME --user USER"
             raise NotStarted(server, "has no stored credentials of yours.", advice=advice)
@@ -549,10 +583,16 @@ class McpServers:
         """Return the user's stored credentials for a server; empty unless its setting is `per-user`."""
         if server.settings.credentials != "per-user":
             return {}
-        credentials = self._open_credentials()
-        if user_id == OWNER:  # before they are loaded, so that a change in between is noticed
-            server.credentials_version = OWNER, credentials.find_version(OWNER, server.name)
-        return credentials.load(user_id, server.name)
+        return self._open_credentials().load(user_id, server.name)
+
+    def _find_owner_version(self, server: ServerSupervisor) -> str:
+        """Return a text that changes with each change of the installation's credentials or login."""
+        versions = []
+        if server.settings.credentials == "per-user":
+            versions.append(self._open_credentials().find_version(OWNER, server.name))
+        if server.settings.effective_transport != "stdio":
+            versions.append(self.open_logins().find_version(server.name))
+        return " ".join(filter(None, versions))
 
     def refresh_listing(self, server: str, seconds: float | None = None) -> Listing:
         """List a server's tools now, even if they are cached. Raises ServerFailed."""
@@ -560,7 +600,7 @@ class McpServers:
         return self._run_blocking(self._servers[server].refresh_listing(), server, limit)
 
     async def fetch_listing(self, server: str, seconds: float) -> Listing:
-        """List a server's tools now, without blocking a thread; cancelling it cancels the request.
+        """List a server's tools now, without blocking a thread; cancellation cancels the request.
 
         Raises ServerFailed.
         """
@@ -588,11 +628,11 @@ class McpServers:
         self.publish_reviewed(server)
 
     def registered_name(self, server: str, tool: str) -> str:
-        """Return the name under which a server's tool is registered, or will be after its review."""
+        """Return the name under which a server's tool is registered, or would be registered after review."""
         return self._names.registered_name(server, tool)
 
     def follow_shared_pins(self, database: Database) -> None:
-        """Register tools that other replicas accept, and remove those that they no longer accept."""
+        """Register tools whenever other replicas accept them, and remove tools no longer accepted."""
         shared = self.trust.shared
         if shared is None:
             return
@@ -604,12 +644,12 @@ class McpServers:
         database.on_change("pins", read_again)
 
     def follow_shared_listings(self) -> None:
-        """Use the tool lists that other replicas read from their servers from now on."""
+        """Start using tool lists that other replicas have read from their servers."""
         if self._exchange is not None:
             self._exchange.follow()
 
     def publish_all_reviewed(self) -> None:
-        """Register the tools that were waiting for review and have been accepted in another process."""
+        """Register reviewed tools that were accepted in another process."""
         for name in [name for name, held in tuple(self._held_tools.items()) if held]:
             if name in self._servers:
                 self.publish_reviewed(name)
@@ -663,7 +703,8 @@ class McpServers:
 
     def _handle_failed_start(self, server: ServerSupervisor) -> None:
         self._cache.record_failure(server.name, server.settings)
-        if server.settings.credentials == "per-user" and not self._closed:
+        needs_credentials = server.settings.credentials == "per-user" or server.state_name == "login"
+        if needs_credentials and not self._closed:
             self._loop.submit(self._restart_with_new_credentials(server))
         toolset = MCP_PREFIX + server.name
         with self._change_lock:
@@ -672,11 +713,11 @@ class McpServers:
                 self.events.broadcast(server.name, "tools", None)
 
     async def _restart_with_new_credentials(self, server: ServerSupervisor) -> None:
-        """Start a server again when the installation's own credentials for it are stored or changed."""
-        tried = server.credentials_version
+        """Restart a server when the installation's credentials or OAuth login for the server have changed."""
+        tried, read = server.credentials_version, asyncio.get_running_loop().run_in_executor
         while not self._closed and self._is_in_use(server) and server.state_name != "up":
             try:
-                version = OWNER, await self._read_credentials_version(server.name, OWNER)
+                version = OWNER, await read(None, self._find_owner_version, server)
                 if version not in (tried, server.credentials_version):
                     tried = version  # a start may fail before the server has read its credentials
                     await server.restart()
@@ -695,6 +736,9 @@ class McpServers:
         settings = server.settings
         self.has_started_programs |= bool(settings.command)
         look_up = asyncio.get_running_loop().run_in_executor  # a keyring may wait for a person
+        if user_id == OWNER:  # before they are loaded, so that a change in between is noticed
+            with contextlib.suppress(ToolfoldError, OSError):  # of a database; the server may need none
+                server.credentials_version = OWNER, await look_up(None, self._find_owner_version, server)
         credentials = await look_up(None, self._load_credentials, server, user_id)
         variables = add_credentials(self._config.environment, credentials)
         environment = await look_up(None, build_environment, settings, variables)
@@ -708,7 +752,7 @@ class McpServers:
             settings=resolved,
             environment=environment,
             log=ServerLog(file, redact),
-            auth=None if user_id else self._load_auth(server),
+            auth=self._load_auth(server, user_id),
             elicit=relay.elicit if relay else prompt_handler.elicitation_callback,
             sample=relay.sample if relay else prompt_handler.sampling_callback,
             is_awaiting_user=lambda: prompt_handler.is_waiting or bool(relay and relay.is_asking),
@@ -726,17 +770,58 @@ class McpServers:
         if not (is_shared and self._item_lists.refresh(server.name, kind)):
             self.events.broadcast(server.name, kind, None)
 
-    def _load_auth(self, server: ServerSupervisor) -> Any:
-        """Return the stored OAuth login of a server, if any. Starts no login."""
+    def _load_auth(self, server: ServerSupervisor, user_id: str) -> Any:
+        """Return the stored OAuth login of a user or the installation for a server. Starts no login."""
         settings, config = server.settings, self._config
         if settings.effective_transport == "stdio" or "authorization" in map(str.lower, settings.headers):
             return None
+        if user_id and not uses_login(settings):
+            return None
         from toolfold.sources.mcp.oauth import create_auth
 
-        directory = config.paths.state_dir / "oauth"
+        advice = "Log in to it as yourself." if user_id else ""
         return create_auth(
-            server.name, settings, directory, interactive=False, environment=config.environment
+            server.name,
+            settings,
+            self.open_logins(user_id),
+            interactive=False,
+            environment=config.environment,
+            advice=advice,
         )
+
+    async def log_in_user(
+        self, server: str, user_id: str, redirect: Redirect, *, open_url: OpenUrl, timeout_s: float
+    ) -> None:
+        """Log a user in to a server in a browser that returns to the URI of `redirect`; store the login.
+
+        Raises ServerFailed and ConfigError.
+        """
+        from toolfold.sources.mcp.oauth import log_in_with_redirect
+
+        supervised = self._find_server(server)
+        settings = supervised.settings
+        if not user_id or settings.credentials != "per-user" or not uses_login(settings):
+            raise NotStarted(server, "has no logins of single users.")
+        credentials = await asyncio.to_thread(self._load_credentials, supervised, user_id)
+        await log_in_with_redirect(
+            server,
+            settings,
+            self.open_logins(user_id),
+            redirect,
+            environment=add_credentials(self._config.environment, credentials),
+            open_url=open_url,
+            timeout_s=timeout_s,
+        )
+
+    def open_logins(self, user_id: str = OWNER) -> LoginStore:
+        """Return the stored OAuth logins of a user, or of the installation."""
+        with self._credentials_lock:
+            found = self._logins.get(user_id)
+        if found is None:
+            found = open_logins(self._config, self._database, self._open_credentials, user_id)
+            with self._credentials_lock:
+                found = self._logins.setdefault(user_id, found)
+        return found
 
     def _handle_listing(self, server: ServerSupervisor, listing: Listing) -> None:
         """Cache and register the tools that a server has listed, unless it was removed or replaced."""
@@ -758,7 +843,7 @@ class McpServers:
             self._loop.submit(server.adopt_listing(listing, partial(self._publish_tools, server)))
 
     def _publish_tools(self, server: ServerSupervisor, listing: Listing) -> None:
-        """Register the server's tools that are trusted; none if the lock file cannot be read."""
+        """Register the trusted tools of a server; register none if the lock file cannot be read."""
         name = server.name
         try:
             sifted = self.trust.check_tools(name, server.settings.trust, listing.tools)
@@ -833,7 +918,7 @@ class McpServers:
         ]
 
     def _require_allowed(self, server: str, tool: ListedTool, listing: Listing | None) -> None:
-        """Raise ToolHeldForReview if the tool was not accepted in the form the server lists now.
+        """Raise ToolHeldForReview if the tool's current definition was not accepted.
 
         A server that was just started may list another tool than the cached one.
         """
@@ -850,7 +935,7 @@ class McpServers:
                 )
 
     async def _run_on_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the servers' event loop, from any other loop."""
+        """Run a coroutine on the event loop of the servers, from any other event loop."""
         if self._closed:
             work.close()
             raise CallError("The runtime and its MCP servers are closed.")
@@ -878,7 +963,7 @@ def _is_long_result(answer: Any) -> bool:
 
 
 def mark_injections(text: str) -> str:
-    """Return a server's text with injected instructions marked as data.
+    """Mark injected instructions in a server's text as data.
 
     Of a very long text only the beginning and the end are scanned: no more of it is shown to a model.
     """
@@ -903,7 +988,7 @@ def _mark_piece(text: str) -> str:
 
 
 def _find_split(text: str) -> int:
-    """Return where to split a long text so that no injected instruction crosses the boundary."""
+    """Return a position at which to split a long text without splitting an injected instruction."""
     places = range(MAX_SCANNED_CHARS, MAX_SCANNED_CHARS - 4 * SEAM_CHARS, -SEAM_CHARS)
     return next(
         (at for at in places if not scan_text(text[at - SEAM_CHARS // 2 : at + SEAM_CHARS // 2])),
@@ -926,4 +1011,4 @@ def _report_unreadable_credentials(server: str) -> Iterator[None]:
 
 
 def _ignore_listing(_server: str, _listing: Listing) -> None:
-    """Ignore the tool list of a client's own process; only the shared process's tools are offered."""
+    """Ignore the tool list of a client's private process; only the shared process's tools are offered."""

@@ -1,11 +1,14 @@
-"""Open the stored credentials of users with the keys that the settings name."""
+"""Open the stored credentials and logins of users with the encryption keys named in the settings."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from toolfold.config import Config
+from toolfold.config.servers import McpServerSettings
 from toolfold.credentials import (
+    OWNER,
     CredentialKeys,
     CredentialStore,
     SharedCredentialStore,
@@ -13,7 +16,8 @@ from toolfold.credentials import (
     load_keys,
 )
 from toolfold.database import Database
-from toolfold.sources.mcp.setting_references import resolve_references
+from toolfold.sources.mcp.oauth.login_store import EncryptedLoginStore, FileLoginStore, LoginStore
+from toolfold.sources.mcp.setting_references import CREDENTIAL_PREFIX, resolve_references
 
 CREDENTIALS_FILE = "credentials.db"
 """Name of the file with encrypted credentials in the state directory."""
@@ -25,7 +29,7 @@ def find_key_file(config: Config) -> Path:
 
 
 def open_credentials(config: Config, database: Database | None) -> CredentialStore:
-    """Open the credentials: in the database that replicas share, else in a file.
+    """Open the stored credentials: in the database shared by replicas, or else in a file.
 
     The keys are read when they are needed. Without a database, a key is created if there is none. Replicas
     need the same keys, so they are never created for a database.
@@ -38,3 +42,26 @@ def open_credentials(config: Config, database: Database | None) -> CredentialSto
     if database is not None:
         return SharedCredentialStore(database, load)
     return SqliteCredentialStore(config.paths.state_dir / CREDENTIALS_FILE, load)
+
+
+def open_logins(
+    config: Config,
+    database: Database | None,
+    credentials: Callable[[], CredentialStore],
+    user_id: str = OWNER,
+) -> LoginStore:
+    """Open the OAuth logins of a user, or of the installation itself.
+
+    They are encrypted among the credentials, except that those of the installation are in files of their own
+    if there is no database.
+    """
+    if user_id == OWNER and database is None:
+        return FileLoginStore(config.paths.state_dir / "oauth")
+    return EncryptedLoginStore(credentials, user_id)
+
+
+def uses_login(settings: McpServerSettings) -> bool:
+    """Return True if users authenticate to a server by OAuth, because its settings name no credentials."""
+    if settings.effective_transport == "stdio" or "authorization" in map(str.lower, settings.headers):
+        return False
+    return not any(f"${{{CREDENTIAL_PREFIX}" in text for text in (settings.url, *settings.headers.values()))

@@ -5,12 +5,13 @@
     log_out       deletes the login and revokes its token
     login_status  reports the stored login
 
-Tokens are stored in files that only their owner can read, are sent only to the server they were issued for,
-and appear in no error message. HTTP libraries are imported on first use.
+Tokens are stored in files that only their owner can read, or encrypted; they are sent only to the server they
+were issued for, and appear in no error message. HTTP libraries are imported on first use.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 import time
@@ -22,14 +23,24 @@ from typing import TYPE_CHECKING, Any
 from toolfold.config.servers import McpServerSettings
 from toolfold.errors import ConfigError
 from toolfold.loops import EventLoops
-from toolfold.sources.mcp.oauth.login_store import Login, LoginStore
+from toolfold.sources.mcp.oauth.login_store import FileLoginStore, Login, LoginStore
 from toolfold.sources.mcp.setting_references import resolve_references
 
 if TYPE_CHECKING:
     from toolfold.sources.mcp.oauth.provider import OAuthProvider
+    from toolfold.sources.mcp.oauth.redirect_listener import Redirect
     from toolfold.sources.mcp.oauth.sign_in_flow import OAuthClient
 
-__all__ = ["LoginStatus", "OpenUrl", "create_auth", "find_browser", "log_in", "log_out", "login_status"]
+__all__ = [
+    "LoginStatus",
+    "OpenUrl",
+    "create_auth",
+    "find_browser",
+    "log_in",
+    "log_in_with_redirect",
+    "log_out",
+    "login_status",
+]
 
 LOGIN_TIMEOUT_S = 300.0
 
@@ -55,18 +66,20 @@ class LoginStatus:
 def create_auth(
     server: str,
     settings: McpServerSettings,
-    directory: Path,
+    logins: LoginStore | Path,
     interactive: bool,
     *,
     environment: Mapping[str, str],
     open_url: OpenUrl | None = None,
     timeout_s: float = LOGIN_TIMEOUT_S,
     loops: EventLoops | None = None,
+    advice: str = "",
 ) -> OAuthProvider:
     """Return an `httpx2.Auth` that authorizes requests to an MCP server with the stored OAuth login.
 
-    If a login is needed, it raises NeedsLogin, unless `interactive` is set and a browser or `open_url` is
-    available: then the login runs at once. Raises ConfigError for an unresolved reference in the settings.
+    `logins` may be the directory of logins in files, and `advice` tells how a user can log in. If a login is
+    needed, it raises NeedsLogin, unless `interactive` is set and a browser or `open_url` is available: then
+    the login runs at once. Raises ConfigError for an unresolved reference in the settings.
     """
     from toolfold.sources.mcp.oauth.provider import OAuthProvider
     from toolfold.sources.mcp.oauth.sign_in_flow import SignInPrompt
@@ -75,13 +88,14 @@ def create_auth(
     prompt = (
         SignInPrompt(open_url=opener, timeout_s=timeout_s, loops=loops or EventLoops()) if opener else None
     )
-    return OAuthProvider(_build_client(server, settings, environment), LoginStore(directory), prompt)
+    client = _build_client(server, settings, environment)
+    return OAuthProvider(client, _open_logins(logins), prompt, advice)
 
 
 async def log_in(
     server: str,
     settings: McpServerSettings,
-    directory: Path,
+    logins: LoginStore | Path,
     *,
     environment: Mapping[str, str],
     open_url: OpenUrl | None = None,
@@ -89,14 +103,14 @@ async def log_in(
     loops: EventLoops | None = None,
 ) -> LoginStatus:
     """Log in to an MCP server, replacing any stored login. Raises ServerFailed, ConfigError."""
-    import httpx2
-
     from toolfold.sources.mcp.faults import NotStarted
 
+    logins = _open_logins(logins)
+    await asyncio.to_thread(logins.require_keys)
     provider = create_auth(
         server,
         settings,
-        directory,
+        logins,
         True,
         environment=environment,
         open_url=open_url,
@@ -104,34 +118,64 @@ async def log_in(
         loops=loops,
     )
     client = _build_client(server, settings, environment)
-    known = LoginStore(directory).find(server, client.url)
-    headers = {name: resolve_references(value, environment) for name, value in settings.headers.items()}
-    try:
-        challenge = await _fetch_challenge(client.url, headers)
-    except httpx2.HTTPError as error:
-        raise NotStarted(server, f"cannot be reached: {type(error).__name__}.") from None
+    known = await asyncio.to_thread(logins.find, server, client.url)
+    challenge = await _fetch_challenge(server, settings, client.url, environment)
     await provider.log_in(challenge, known=known.token if known else "")
-    status = login_status(server, settings, directory, environment=environment)
+    status = await asyncio.to_thread(login_status, server, settings, logins, environment=environment)
     if status is None:
         raise NotStarted(server, "accepted the login, but the stored login was deleted meanwhile.")
     return status
 
 
+async def log_in_with_redirect(
+    server: str,
+    settings: McpServerSettings,
+    logins: LoginStore,
+    redirect: Redirect,
+    *,
+    environment: Mapping[str, str],
+    open_url: OpenUrl,
+    timeout_s: float,
+) -> None:
+    """Log in to an MCP server in a browser that returns to the URI of `redirect`, and store the login.
+
+    Raises ServerFailed, ConfigError.
+    """
+    from toolfold.sources.mcp.faults import NotStarted
+    from toolfold.sources.mcp.oauth.auth_requests import AuthError
+    from toolfold.sources.mcp.oauth.sign_in_flow import SignInCancelled, SignInPrompt, sign_in
+
+    await asyncio.to_thread(logins.require_keys)
+    client = _build_client(server, settings, environment)
+    previous = await asyncio.to_thread(logins.find, server, client.url)
+    challenge = await _fetch_challenge(server, settings, client.url, environment)
+    prompt = SignInPrompt(open_url=open_url, timeout_s=timeout_s, loops=EventLoops())
+    try:
+        login = await sign_in(client, challenge, prompt, previous, redirect)
+    except (SignInCancelled, AuthError) as error:
+        raise NotStarted(server, f"was not logged in to: {error}.") from None
+    await asyncio.to_thread(logins.save, login, is_new=True)
+
+
 async def log_out(
-    server: str, settings: McpServerSettings | None, directory: Path, *, environment: Mapping[str, str]
+    server: str,
+    settings: McpServerSettings | None,
+    logins: LoginStore | Path,
+    *,
+    environment: Mapping[str, str],
 ) -> bool:
-    """Delete all logins of a server and revoke their tokens if possible; return True if there were any."""
-    deleted = LoginStore(directory).delete(server)
+    """Delete all logins of a server and try to revoke their tokens; return True if there were any."""
+    deleted = await asyncio.to_thread(_open_logins(logins).delete, server)
     if settings is not None and any(login.token for login in deleted):
         await _revoke_tokens(server, settings, environment, deleted)
     return bool(deleted)
 
 
 def login_status(
-    server: str, settings: McpServerSettings, directory: Path, *, environment: Mapping[str, str]
+    server: str, settings: McpServerSettings, logins: LoginStore | Path, *, environment: Mapping[str, str]
 ) -> LoginStatus | None:
-    """Return the state of the stored login without a network request; None if there is no login."""
-    login = LoginStore(directory).find(server, resolve_references(settings.url, environment))
+    """Return the state of the stored login without contacting its issuer; None if there is no login."""
+    login = _open_logins(logins).find(server, resolve_references(settings.url, environment))
     if login is None or not login.token:
         return None
     is_valid = login.fresh_until is None or time.time() < login.fresh_until
@@ -144,7 +188,7 @@ def login_status(
 
 
 def find_browser(environment: Mapping[str, str]) -> OpenUrl | None:
-    """Return a function that opens a page in the local browser; None without a display."""
+    """Return a function that opens a page in the local browser; None if there is no display."""
     has_display = sys.platform in ("darwin", "win32") or any(
         environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     )
@@ -161,7 +205,7 @@ def _open_page(url: str) -> None:
 async def _revoke_tokens(
     server: str, settings: McpServerSettings, environment: Mapping[str, str], logins: Iterable[Login]
 ) -> None:
-    """Revoke tokens at their issuer; failures are ignored, because the tokens expire by themselves."""
+    """Revoke tokens at their issuer; ignore failures, because the tokens expire anyway."""
     from toolfold.sources.mcp.oauth.auth_requests import AuthError
     from toolfold.sources.mcp.oauth.token_refresh import revoke_login
 
@@ -187,15 +231,30 @@ def _build_client(server: str, settings: McpServerSettings, environment: Mapping
     )
 
 
-async def _fetch_challenge(url: str, headers: Mapping[str, str]) -> Any:
-    """Send a ping without a token and return the server's 401 response; an empty one for any other status."""
+def _open_logins(logins: LoginStore | Path) -> LoginStore:
+    return FileLoginStore(logins) if isinstance(logins, Path) else logins
+
+
+async def _fetch_challenge(
+    server: str, settings: McpServerSettings, url: str, environment: Mapping[str, str]
+) -> Any:
+    """Send a ping without a token and return the server's 401 response; an empty 401 for any other status.
+
+    Raises NotStarted if the server cannot be reached.
+    """
     import httpx2
 
+    from toolfold.sources.mcp.faults import NotStarted
+
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    headers = {name: resolve_references(value, environment) for name, value in settings.headers.items()}
     accept = {"Accept": "application/json, text/event-stream", **headers}
-    async with (
-        httpx2.AsyncClient(timeout=30.0, follow_redirects=False) as client,
-        client.stream("POST", url, json=ping, headers=accept) as response,
-    ):
-        challenge = response.headers if response.status_code == 401 else {}
-        return httpx2.Response(401, headers=challenge, request=response.request)
+    try:
+        async with (
+            httpx2.AsyncClient(timeout=30.0, follow_redirects=False) as client,
+            client.stream("POST", url, json=ping, headers=accept) as response,
+        ):
+            challenge = response.headers if response.status_code == 401 else {}
+            return httpx2.Response(401, headers=challenge, request=response.request)
+    except httpx2.HTTPError as error:
+        raise NotStarted(server, f"cannot be reached: {type(error).__name__}.") from None

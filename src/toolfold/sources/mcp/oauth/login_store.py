@@ -1,27 +1,35 @@
-"""Stored OAuth logins: one JSON file each, readable only by its owner.
+"""Stored OAuth logins: JSON files readable only by their owner, or encrypted entries among the credentials.
 
-A file belongs to one server, URL, issuer and client. Tokens of one issuer are never shown to another, and a
-token is only used for the URL it was issued for. An unreadable or untrusted file counts as no login. Knows
-nothing of the protocol and sends nothing.
+A login belongs to one server, URL, issuer and client, and an encrypted one to one user. Tokens of one issuer
+are never shown to another, and a token is only used for the URL it was issued for. An unreadable or untrusted
+login counts as none. Knows nothing of the protocol and sends nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import hashlib
 import json
 import logging
 import os
+import secrets
 import stat
-from collections.abc import Iterator
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from toolfold.config.atomic import replace_file
+from toolfold.credentials import CredentialStore, Lease, UnreadableCredential
+from toolfold.database import DatabaseError
 from toolfold.errors import ConfigError
 from toolfold.model import Json, read_json
+from toolfold.sources.mcp.oauth.file_lock import hold_lock
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +37,7 @@ _MAX_FILE_BYTES = 1_000_000
 _FORMAT_VERSION = 1
 _GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _MAX_LEEWAY_S = 30.0
+_LEASE_POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +63,8 @@ class Login:
     """Protected resource metadata."""
     wanted: str = ""
     """Scopes that the server has required since the login, to be requested at the next login."""
+    id: str = ""
+    """Random id of the login, which stays the same when its tokens are refreshed."""
 
     @property
     def token(self) -> str:
@@ -71,54 +82,97 @@ class Login:
         return tuple(str(self.tokens.get("scope") or "").split())
 
     def without_tokens(self) -> Login:
-        """Return a copy of the login without its revoked tokens; the client registration is kept."""
+        """Return a copy of the login without its revoked tokens, but with the client registration."""
         return dataclasses.replace(self, tokens={}, fresh_until=None)
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the values of this login that must never be shown or logged."""
+        """Return the values of this login that must never be displayed or logged."""
         values = (*self.tokens.values(), self.client.get("client_secret"))
         return tuple(value for value in values if isinstance(value, str) and len(value) > 7)
 
 
 def compute_fresh_until(now: float, expires_in: float | None) -> float | None:
-    """Return when to refresh a token: shortly before it expires."""
+    """Return the time at which to refresh a token, shortly before it expires."""
     return None if expires_in is None else now + expires_in - min(_MAX_LEEWAY_S, expires_in / 10)
 
 
-class LoginStore:
-    """Directory of stored OAuth logins."""
+class LoginStore(ABC):
+    """Stored OAuth logins of the installation or of one user. Its methods may block."""
+
+    @abstractmethod
+    def find(self, server: str, url: str) -> Login | None:
+        """Return the latest login for this server and URL, with or without tokens. Raises ConfigError."""
+
+    @abstractmethod
+    def save(self, login: Login, *, is_new: bool = False) -> None:
+        """Store a login. Raises ConfigError.
+
+        With `is_new`, it replaces any other login of the same server. Otherwise it replaces only an older
+        version of the same login: one that was deleted meanwhile is not stored again.
+        """
+
+    @abstractmethod
+    def delete(self, server: str) -> tuple[Login, ...]:
+        """Delete all logins of the server and return them. Raises ConfigError."""
+
+    @abstractmethod
+    def hold(
+        self, server: str, operation: str, timeout_s: float, *, duration_s: float
+    ) -> AbstractAsyncContextManager[None]:
+        """Let only one process at a time perform an operation on a server's login, such as a refresh.
+
+        Waits for other processes at most for `timeout_s`, and lets another one do it after `duration_s`.
+        Raises TimeoutError, ConfigError and OSError.
+        """
+
+    @abstractmethod
+    def find_version(self, server: str) -> str:
+        """Return a text that changes with each login to the server; empty if there is no login."""
+
+    @abstractmethod
+    def require_keys(self) -> None:
+        """Raise ConfigError if logins cannot be stored because encryption keys are missing."""
+
+
+class FileLoginStore(LoginStore):
+    """OAuth logins of the installation, stored as files in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def find(self, server: str, url: str) -> Login | None:
-        """Return the latest login for this server and URL, with or without tokens."""
         known = [login for _, login in self._iter_logins(server) if login.url == url]
         return max(known, key=lambda login: login.obtained, default=None)
 
-    def save(self, login: Login) -> None:
-        """Store the login, replacing any other login of the same server. Raises ConfigError."""
+    def save(self, login: Login, *, is_new: bool = False) -> None:
         self._create_directory()
         file = self._file_for(login)
-        content = json.dumps(
-            {"version": _FORMAT_VERSION, **dataclasses.asdict(login)}, indent=1, sort_keys=True
-        )
-        replace_file(file, content.encode(), mode=0o600)
+        if not is_new and all(each.id != login.id for _, each in self._iter_logins(login.server)):
+            return
+        replace_file(file, _serialize_login(login).encode(), mode=0o600)
         for other, _ in self._iter_logins(login.server):
             if other != file:
                 other.unlink(missing_ok=True)
 
     def delete(self, server: str) -> tuple[Login, ...]:
-        """Delete all logins of the server and return them."""
         known = tuple(self._iter_logins(server))
         for file, _ in known:
             file.unlink(missing_ok=True)
         return tuple(login for _, login in known)
 
-    def lock_file(self, server: str, operation: str) -> Path:
-        """Return the file to lock while the login of this server is read or changed."""
+    @contextlib.asynccontextmanager
+    async def hold(
+        self, server: str, operation: str, timeout_s: float, *, duration_s: float
+    ) -> AsyncIterator[None]:
+        del duration_s  # the lock ends with its process
         self._create_directory()
-        return self._directory / f"{server}-{_digest(server)}.{operation}.lock"
+        file = self._directory / f"{server}-{_digest(server)}.{operation}.lock"
+        async with hold_lock(file, timeout_s):
+            yield
+
+    def find_version(self, server: str) -> str:
+        found = [(file.name, login.id or login.obtained) for file, login in self._iter_logins(server)]
+        return _digest(repr(found)) if found else ""
 
     def _create_directory(self) -> None:
         try:
@@ -146,16 +200,137 @@ class LoginStore:
                 ):
                     yield file, login
 
+    def require_keys(self) -> None:
+        """Do nothing: files are not encrypted."""
+
+
+class EncryptedLoginStore(LoginStore):
+    """OAuth logins of one user or the installation, stored with the encrypted credentials. Thread-safe."""
+
+    def __init__(self, open_credentials: Callable[[], CredentialStore], user_id: str) -> None:
+        """Create the store; `open_credentials` is called when the credentials are needed."""
+        self._open_credentials, self._user_id = open_credentials, user_id
+        self._lock = threading.Lock()
+        self._unsaved: dict[str, Login] = {}
+        """Refreshed logins that could not be stored, by server: the old refresh token is no longer valid."""
+
+    def find(self, server: str, url: str) -> Login | None:
+        self._save_again(server)
+        with self._report_errors("read"):
+            found = self._read(server)
+        with self._lock:
+            unsaved = self._unsaved.get(server)
+        login = unsaved if unsaved and found and unsaved.id == found.id else found
+        return login if login is not None and login.url == url else None
+
+    def save(self, login: Login, *, is_new: bool = False) -> None:
+        with self._lock:
+            self._unsaved.pop(login.server, None)
+        try:
+            self._write(login, is_new=is_new)
+        except DatabaseError as error:
+            if is_new:
+                raise ConfigError("the login cannot be stored now: the database does not answer") from None
+            log.warning("the refreshed login for MCP server %r cannot be stored yet: %s", login.server, error)
+            with self._lock:
+                self._unsaved[login.server] = login
+
+    def delete(self, server: str) -> tuple[Login, ...]:
+        with self._report_errors("deleted"):
+            found = self._read(server)
+            self._open_credentials().remove_login(self._user_id, server)
+        with self._lock:
+            self._unsaved.pop(server, None)
+        return (found,) if found else ()
+
+    @contextlib.asynccontextmanager
+    async def hold(
+        self, server: str, operation: str, timeout_s: float, *, duration_s: float
+    ) -> AsyncIterator[None]:
+        lease = Lease(self._user_id, server, operation, secrets.token_hex(8))
+        with self._report_errors("changed"):
+            async with asyncio.timeout(timeout_s):
+                while not await asyncio.to_thread(self._take_lease, lease, duration_s):  # noqa: ASYNC110
+                    await asyncio.sleep(_LEASE_POLL_S)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(DatabaseError, ConfigError):  # it ends by itself
+                await asyncio.shield(asyncio.to_thread(self._open_credentials().end_lease, lease))
+
+    def find_version(self, server: str) -> str:
+        return self._open_credentials().find_version(self._user_id, server)
+
+    def require_keys(self) -> None:
+        _ = self._open_credentials().keys
+
+    def _take_lease(self, lease: Lease, seconds: float) -> bool:
+        return self._open_credentials().take_lease(lease, seconds)
+
+    def _save_again(self, server: str) -> None:
+        """Try again to store a refreshed login that could not be stored before."""
+        with self._lock:
+            unsaved = self._unsaved.get(server)
+        if unsaved is not None:
+            with contextlib.suppress(DatabaseError, ConfigError):
+                self._write(unsaved, is_new=False)
+                with self._lock:
+                    if self._unsaved.get(server) is unsaved:
+                        del self._unsaved[server]
+
+    def _read(self, server: str) -> Login | None:
+        try:
+            stored = self._open_credentials().load_login(self._user_id, server)
+        except UnreadableCredential as error:
+            log.warning("the stored login for MCP server %r cannot be used: %s", server, error)
+            return None
+        if stored is None:
+            return None
+        try:
+            login = _parse_login(stored[1])
+        except _PARSE_ERRORS as error:
+            log.warning(
+                "the stored login for MCP server %r is damaged (%s); log in again",
+                server,
+                type(error).__name__,
+            )
+            return None
+        return login if (login.server, login.id) == (server, stored[0]) else None
+
+    def _write(self, login: Login, *, is_new: bool) -> None:
+        text = _serialize_login(login)
+        self._open_credentials().save_login(self._user_id, login.server, login.id, text, is_new=is_new)
+
+    @contextlib.contextmanager
+    def _report_errors(self, action: str) -> Iterator[None]:
+        """Raise ConfigError if the database fails within a `with` block."""
+        try:
+            yield
+        except DatabaseError:
+            raise ConfigError(f"logins cannot be {action} now: the database does not answer") from None
+
+
+_PARSE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+
+
+def _serialize_login(login: Login) -> str:
+    return json.dumps({"version": _FORMAT_VERSION, **dataclasses.asdict(login)}, indent=1, sort_keys=True)
+
+
+def _parse_login(text: str) -> Login:
+    """Return the login in a JSON text. Raises one of _PARSE_ERRORS."""
+    fields = read_json(text)
+    if fields.pop("version") != _FORMAT_VERSION:
+        raise ValueError("the stored login has an unsupported format version")
+    return _check_types(Login(**fields))
+
 
 def _read_login(file: Path) -> Login | None:
     try:
-        fields = read_json(_read_content(file).decode())
-        if fields.pop("version") != _FORMAT_VERSION:
-            raise ValueError("the stored login has an unsupported format version")
-        return _check_types(Login(**fields))
+        return _parse_login(_read_content(file).decode())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, *_PARSE_ERRORS) as error:
         log.warning("the stored login %s cannot be read (%s); log in again", file, type(error).__name__)
         return None
 
@@ -177,7 +352,8 @@ def _read_content(file: Path) -> bytes:
 
 
 def _check_types(login: Login) -> Login:
-    values: tuple[Any, ...] = (login.server, login.url, login.issuer, login.wanted, *login.tokens.values())
+    texts = (login.server, login.url, login.issuer, login.wanted, login.id)
+    values: tuple[Any, ...] = (*texts, *login.tokens.values())
     if not all(isinstance(value, (str, int, float, type(None))) for value in values):
         raise ValueError("a field of the stored login has the wrong type")
     for block in (login.client, login.tokens, login.metadata, login.resource):

@@ -7,6 +7,7 @@ again; no other request is. An Authorization header from the settings is left al
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import time
@@ -18,29 +19,38 @@ from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_fro
 from toolfold.errors import ConfigError
 from toolfold.sources.mcp.faults import NeedsLogin, NotStarted, ServerFailed
 from toolfold.sources.mcp.oauth.auth_requests import AuthError, is_same_origin
-from toolfold.sources.mcp.oauth.file_lock import hold_lock
 from toolfold.sources.mcp.oauth.login_store import Login, LoginStore
 from toolfold.sources.mcp.oauth.sign_in_flow import OAuthClient, SignInCancelled, SignInPrompt, sign_in
 from toolfold.sources.mcp.oauth.token_refresh import REVOKED_ERRORS, UNKNOWN_CLIENT_ERRORS, refresh_login
 
-_REFRESH_TIMEOUT_S = 60.0
+_REFRESH_WAIT_S = 60.0
+"""How long a request waits while another process refreshes the token."""
+_MAX_REFRESH_S = 45.0
+"""How long a refresh may take. Shorter than the wait: others continue if its process ends during it."""
+MAX_REQUESTS_S = 120.0
+"""Time for the requests of a login, in addition to the time that the person has."""
 _PROTOCOL_HEADER = "mcp-protocol-version"
 
 
 class OAuthProvider(httpx2.Auth):
-    """Authorizes requests to one server; `problem` is the reason if that failed the last time."""
+    """Authorizes requests to one server; `problem` is the error if the last attempt failed."""
 
-    def __init__(self, client: OAuthClient, logins: LoginStore, prompt: SignInPrompt | None) -> None:
+    def __init__(
+        self, client: OAuthClient, logins: LoginStore, prompt: SignInPrompt | None, advice: str = ""
+    ) -> None:
+        """Create a provider that uses stored logins; `advice` tells the user how to log in."""
         self._client, self._logins, self._prompt = client, logins, prompt
+        self._advice = advice or f"Run `toolfold mcp login {client.server}` in a terminal."
         self._login: Login | None = None
         self._is_loaded = False
         self._requested_scopes: frozenset[str] = frozenset()
         self._untested_token = ""
+        self._refreshes: set[asyncio.Task[str]] = set()
         self.problem: ServerFailed | None = None
 
     @property
     def may_have_login(self) -> bool:
-        """Return False if no stored login was found, so that requests are sent without a token."""
+        """Return False if there is no stored login, so that requests are sent without a token."""
         return not self._is_loaded or self._login is not None
 
     def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
@@ -67,12 +77,13 @@ class OAuthProvider(httpx2.Auth):
                 response = yield request
 
     async def log_in(self, challenge: httpx2.Response, *, known: str) -> Login:
-        """Log in, unless another process has already replaced the token `known`; return the login."""
+        """Log in unless another process has already replaced the token `known`; return the login."""
         if self._prompt is None:
             raise self._record_problem(self._needs_login("requires a login, and no browser is available."))
         busy = self._needs_login("is being logged in to by another process.")
-        async with self._exclusive("login", self._prompt.timeout_s, busy):
-            login = self._load()
+        seconds = self._prompt.timeout_s
+        async with self._exclusive("login", seconds, busy, duration_s=seconds + MAX_REQUESTS_S):
+            login = await self._load()
             if login is None or not login.token or login.token == known:
                 login = await self._sign_in(challenge, self._prompt, login)
             return login
@@ -86,7 +97,12 @@ class OAuthProvider(httpx2.Auth):
         return has_own_token and is_same_origin(str(request.url), self._client.url)
 
     async def _current_token(self, request: httpx2.Request) -> str:
-        login = self._login if self._is_loaded else self._load()
+        try:
+            login = self._login if self._is_loaded else await self._load()
+        except (
+            NotStarted
+        ):  # the server may need no login; if it does, its response is followed by another try
+            return ""
         if login is None or not login.token:
             return ""
         if not _needs_refresh(login) or not login.refresh_token:
@@ -94,8 +110,8 @@ class OAuthProvider(httpx2.Auth):
         return await self._refresh(login.token, request.headers.get(_PROTOCOL_HEADER))
 
     async def _token_after_refresh(self, rejected: str, response: httpx2.Response) -> str:
-        """Return a new token to replace the rejected one; empty if the user must log in first."""
-        login = self._load()
+        """Return a new token to replace a rejected token; empty if the user must log in first."""
+        login = await self._load()
         if login is None or not login.token:
             return ""
         if response.status_code == 401:
@@ -105,26 +121,40 @@ class OAuthProvider(httpx2.Auth):
         )
 
     async def _refresh(self, rejected: str, protocol: str | None) -> str:
-        """Refresh the token. If several processes need that, one does it and the others use its result.
+        """Refresh the token; of several processes, only one refreshes it and the others use the result.
 
         Returns "" if a login is needed.
         """
         if rejected and rejected == self._untested_token:
             return ""  # it was just refreshed; refreshing again would not help
+        # A refresh token can be valid once: a cancelled request must not end between its use and the storage.
+        task = asyncio.create_task(self._refresh_exclusively(rejected, protocol))
+        self._refreshes.add(task)
+        task.add_done_callback(self._finish_refresh)
+        return await asyncio.shield(task)
+
+    def _finish_refresh(self, task: asyncio.Task[str]) -> None:
+        self._refreshes.discard(task)
+        if not task.cancelled():
+            task.exception()  # the request may have been cancelled
+
+    async def _refresh_exclusively(self, rejected: str, protocol: str | None) -> str:
         busy = NotStarted(self._client.server, "has a login that another process is refreshing.")
-        async with self._exclusive("renewal", _REFRESH_TIMEOUT_S, busy):
-            login = self._load()
+        async with self._exclusive("renewal", _REFRESH_WAIT_S, busy, duration_s=_MAX_REFRESH_S):
+            login = await self._load()
             if login is None or not login.token or (login.token != rejected and not _needs_refresh(login)):
                 return login.token if login else ""
             return await self._refresh_at_issuer(login, protocol) if login.refresh_token else ""
 
     @contextlib.asynccontextmanager
-    async def _exclusive(self, operation: str, timeout_s: float, busy: ServerFailed) -> AsyncIterator[None]:
-        """Hold this server's lock for an operation (login, renewal), so that only one process does it."""
+    async def _exclusive(
+        self, operation: str, timeout_s: float, busy: ServerFailed, *, duration_s: float
+    ) -> AsyncIterator[None]:
+        """Let only one process at a time perform an operation on this server's login, such as a refresh."""
         async with contextlib.AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(
-                    hold_lock(self._logins.lock_file(self._client.server, operation), timeout_s)
+                    self._logins.hold(self._client.server, operation, timeout_s, duration_s=duration_s)
                 )
             except TimeoutError:
                 raise self._record_problem(busy) from None
@@ -141,7 +171,7 @@ class OAuthProvider(httpx2.Auth):
 
     async def _refresh_at_issuer(self, login: Login, protocol: str | None) -> str:
         try:
-            refreshed = await refresh_login(self._client, login, protocol)
+            refreshed = await _refresh_in_time(self._client, login, protocol)
         except AuthError as error:
             if error.code not in REVOKED_ERRORS:
                 advice = "The next request tries again."
@@ -150,11 +180,11 @@ class OAuthProvider(httpx2.Auth):
                 )
                 raise self._record_problem(problem) from None
             revoked = login.without_tokens()
-            self._save(
+            await self._save(
                 dataclasses.replace(revoked, client={}) if error.code in UNKNOWN_CLIENT_ERRORS else revoked
             )
             return ""
-        self._save(refreshed)
+        await self._save(refreshed)
         self._untested_token = refreshed.token
         return refreshed.token
 
@@ -165,7 +195,7 @@ class OAuthProvider(httpx2.Auth):
             if wanted <= (granted | self._requested_scopes):
                 return ""  # these scopes were already requested without success
             if self._prompt is None:
-                self._store_wanted_scopes(wanted)
+                await self._store_wanted_scopes(wanted)
         if self._prompt is None:
             raise self._record_problem(self._needs_login(_describe_need(self._login, wanted)))
         login = await self.log_in(response, known=rejected)
@@ -192,38 +222,47 @@ class OAuthProvider(httpx2.Auth):
             raise self._record_problem(
                 NotStarted(server, problem, advice="Set another oauth.redirect_port.")
             ) from None
-        self._save(login)
+        await self._save(login, is_new=True)
         return login
 
-    def _store_wanted_scopes(self, wanted: frozenset[str]) -> None:
+    async def _store_wanted_scopes(self, wanted: frozenset[str]) -> None:
         if login := self._login:
             scopes = " ".join(sorted({*login.wanted.split(), *wanted}))
-            self._save(dataclasses.replace(login, wanted=scopes))
+            await self._save(dataclasses.replace(login, wanted=scopes))
 
-    def _load(self) -> Login | None:
-        self._login = self._logins.find(self._client.server, self._client.url)
-        self._is_loaded = True
-        return self._login
+    async def _load(self) -> Login | None:
+        try:
+            found = await asyncio.to_thread(self._logins.find, self._client.server, self._client.url)
+        except ConfigError as error:
+            raise self._record_problem(
+                NotStarted(self._client.server, f"cannot be used: {error.problem}.")
+            ) from None
+        self._login, self._is_loaded = found, True
+        return found
 
-    def _save(self, login: Login) -> None:
+    async def _save(self, login: Login, *, is_new: bool = False) -> None:
         self._login = login
         try:
-            self._logins.save(login)
+            await asyncio.to_thread(self._logins.save, login, is_new=is_new)
         except ConfigError as error:
             raise self._record_problem(
                 NotStarted(self._client.server, f"has a login, but {error.problem}.")
             ) from None
 
     def _needs_login(self, problem: str) -> NeedsLogin:
-        return NeedsLogin(
-            self._client.server,
-            problem,
-            advice=f"Run `toolfold mcp login {self._client.server}` in a terminal.",
-        )
+        return NeedsLogin(self._client.server, problem, advice=self._advice)
 
     def _record_problem(self, problem: ServerFailed) -> ServerFailed:
         self.problem = problem
         return problem
+
+
+async def _refresh_in_time(client: OAuthClient, login: Login, protocol: str | None) -> Login:
+    try:
+        async with asyncio.timeout(_MAX_REFRESH_S - 5.0):
+            return await refresh_login(client, login, protocol)
+    except TimeoutError:
+        raise AuthError("the OAuth issuer did not answer in time") from None
 
 
 def _set_token(request: httpx2.Request, token: str) -> None:

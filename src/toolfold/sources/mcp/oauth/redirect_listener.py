@@ -13,6 +13,7 @@ import html
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from toolfold.errors import shorten
@@ -44,7 +45,7 @@ class AuthorizationResponse:
 
 
 def parse_redirect(url: str, state: str) -> AuthorizationResponse:
-    """Return the authorization response in a redirect URL. Raises ValueError if URL or state is wrong."""
+    """Parse the authorization response in a redirect URL. Raises ValueError if URL or state is wrong."""
     try:
         query = parse_qs(urlsplit(url.strip()).query, max_num_fields=50)
     except ValueError:
@@ -60,6 +61,17 @@ def parse_redirect(url: str, state: str) -> AuthorizationResponse:
     if code := _single_value(query, "code"):
         return AuthorizationResponse(code, issuer)
     raise ValueError("the redirect URL contains neither a code nor an error")
+
+
+class Redirect(Protocol):
+    """Receives the redirect of one OAuth login."""
+
+    @property
+    def uri(self) -> str:
+        """Return the redirect URI."""
+
+    async def wait_for_response(self, state: str) -> AuthorizationResponse:
+        """Wait for the redirect with this state and return its response."""
 
 
 class RedirectListener:
@@ -121,7 +133,7 @@ class RedirectListener:
 async def open_listener(
     server: str, port: int, *, preferred_port: int = 0
 ) -> AsyncIterator[RedirectListener]:
-    """Listen on `port`; if it is 0, on `preferred_port` or any free port. Raises OSError."""
+    """Listen on `port`; if `port` is 0, on `preferred_port` or any free port. Raises OSError."""
     listener = RedirectListener(server)
     http_server = (
         await _start_server(listener, port) if port else await _start_on_free_port(listener, preferred_port)

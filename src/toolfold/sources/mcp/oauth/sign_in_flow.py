@@ -8,6 +8,7 @@ own error handling would log secrets. Reads and writes no file.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from toolfold.sources.mcp.oauth.auth_requests import AuthError, AuthHttpClient, 
 from toolfold.sources.mcp.oauth.login_store import Login, compute_fresh_until
 from toolfold.sources.mcp.oauth.redirect_listener import (
     AuthorizationResponse,
-    RedirectListener,
+    Redirect,
     open_listener,
     parse_redirect,
 )
@@ -46,7 +47,7 @@ _PROTOCOL_HEADER = "mcp-protocol-version"
 
 
 class SignInCancelled(Exception):
-    """The person did not log in: they refused or took too long, or the login page could not be opened."""
+    """The person refused the login or took too long, or the login page could not be opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ class OAuthClient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInPrompt:
-    """Functions that ask a person to log in: by opening a browser or by showing a URL."""
+    """Functions that ask a person to log in: by opening a browser or by displaying a URL."""
 
     open_url: OpenUrl
     timeout_s: float
@@ -72,9 +73,18 @@ class SignInPrompt:
 
 
 async def sign_in(
-    client: OAuthClient, challenge: httpx2.Response, prompt: SignInPrompt, previous: Login | None
+    client: OAuthClient,
+    challenge: httpx2.Response,
+    prompt: SignInPrompt,
+    previous: Login | None,
+    redirect: Redirect | None = None,
 ) -> Login:
-    """Log in and return the login. Raises SignInCancelled, AuthError, or OSError if the port is in use."""
+    """Log in and return the login. Raises SignInCancelled, AuthError, or OSError if the port is in use.
+
+    The browser is sent to `redirect` after the login, by default to a local port.
+    """
+    if redirect is not None:
+        return await _SignInFlow(client, prompt, previous, redirect).run(challenge)
     port = _redirect_port(previous.client) if previous and not client.client_id else 0
     async with open_listener(client.server, client.redirect_port, preferred_port=port) as listener:
         return await _SignInFlow(client, prompt, previous, listener).run(challenge)
@@ -82,7 +92,7 @@ async def sign_in(
 
 class _SignInFlow:
     def __init__(
-        self, client: OAuthClient, prompt: SignInPrompt, previous: Login | None, listener: RedirectListener
+        self, client: OAuthClient, prompt: SignInPrompt, previous: Login | None, listener: Redirect
     ) -> None:
         self._client, self._prompt, self._previous, self._listener = client, prompt, previous, listener
         self._secrets = (*(previous.secrets() if previous else ()), client.client_secret)
@@ -154,7 +164,7 @@ class _SignInFlow:
         # An issuer may insist on the redirect URI and the scopes that the client was registered with.
         registered = str(previous.client.get("scope") or "").split()
         needs_more_scopes = registered and not self._demanded_scopes <= set(registered)
-        if needs_more_scopes or self._listener.port != _redirect_port(previous.client):
+        if needs_more_scopes or self._listener.uri != _redirect_uri(previous.client):
             return None
         return OAuthClientInformationFull.model_validate(previous.client)
 
@@ -164,7 +174,7 @@ class _SignInFlow:
         return OAuthToken(access_token="refused", scope=" ".join(self._previous.scopes) or None)  # noqa: S106
 
     def _prepare_request(self, outgoing: httpx2.Request) -> httpx2.Request:
-        """Add the OAuth scopes to a request that registers a client; other requests stay unchanged.
+        """Add the OAuth scopes to a client registration request; return other requests unchanged.
 
         Raises AuthError if a `client_id` is configured, because it belongs to another authorization
         server.
@@ -243,7 +253,7 @@ class _SignInFlow:
         return response
 
     async def _first_response(self, state: str) -> AuthorizationResponse:
-        """Wait for the redirect to the local server or for a redirect URL that the user pastes."""
+        """Wait for the redirect to the local server or for a redirect URL pasted by the user."""
         redirect = asyncio.create_task(self._listener.wait_for_response(state))
         page = asyncio.create_task(self._open_page(state))
         try:
@@ -288,11 +298,12 @@ class _SignInFlow:
             fresh_until=compute_fresh_until(now, context.current_tokens.expires_in),
             metadata=dump_model(context.oauth_metadata),
             resource=dump_model(context.protected_resource_metadata),
+            id=secrets.token_hex(8),
         )
 
 
 class MemoryTokenStorage:
-    """Token storage for the MCP SDK, kept in memory; LoginStore stores the result."""
+    """In-memory token storage for the MCP SDK; LoginStore stores the result."""
 
     def __init__(
         self, client: OAuthClientInformationFull | None = None, tokens: OAuthToken | None = None
@@ -319,11 +330,15 @@ def dump_model(model: BaseModel | None, excluded: set[str] | None = None) -> Jso
     return model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=excluded)
 
 
-def _redirect_port(client: Json) -> int:
+def _redirect_uri(client: Json) -> str:
     uris = client.get("redirect_uris")
+    return str(uris[0]) if isinstance(uris, list) and uris else ""
+
+
+def _redirect_port(client: Json) -> int:
     try:
-        return urlsplit(str(uris[0])).port or 0 if uris else 0
-    except (TypeError, ValueError, KeyError, IndexError):
+        return urlsplit(_redirect_uri(client)).port or 0
+    except ValueError:
         return 0
 
 

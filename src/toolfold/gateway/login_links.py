@@ -1,0 +1,122 @@
+"""Links with which a user of the gateway logs in to an MCP server: for one user and server, valid once.
+
+In memory, or in the database that replicas share, because the browser may reach another replica than the
+client whose call needs the login. Only hashes are stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from toolfold.database import Database, RowCursor
+
+LINK_LIFETIME_S = 600.0
+MAX_LINKS_PER_USER = 20
+"""Unused links of one user; the oldest ones become invalid."""
+MAX_LINKS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LoginLink:
+    """What a link is for."""
+
+    user_id: str
+    server: str
+
+
+class LoginLinks(ABC):
+    """Links to the login page that are still valid. Thread-safe; methods may block."""
+
+    @abstractmethod
+    def create(self, user_id: str, server: str) -> str:
+        """Return the secret part of a new link."""
+
+    @abstractmethod
+    def find(self, code: str) -> LoginLink | None:
+        """Return what a link is for; None if it is not valid, or no longer."""
+
+    @abstractmethod
+    def use(self, code: str) -> LoginLink | None:
+        """Return what a link is for and make it invalid; None if it is not valid, or no longer."""
+
+
+class LocalLoginLinks(LoginLinks):
+    """Links in the memory of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._links: dict[str, tuple[LoginLink, float]] = {}
+        """Links with the time when they end, by the hash of their secret part; the oldest first."""
+
+    def create(self, user_id: str, server: str) -> str:
+        code, link, now = secrets.token_urlsafe(32), LoginLink(user_id, server), time.monotonic()
+        with self._lock:
+            self._links = {key: each for key, each in self._links.items() if each[1] > now}
+            own = [key for key, (each, _) in self._links.items() if each.user_id == user_id]
+            surplus = list(self._links)[: max(0, len(self._links) - MAX_LINKS + 1)]
+            for key in {*own[: max(0, len(own) - MAX_LINKS_PER_USER + 1)], *surplus}:
+                del self._links[key]
+            self._links[_hash_code(code)] = link, now + LINK_LIFETIME_S
+        return code
+
+    def find(self, code: str) -> LoginLink | None:
+        with self._lock:
+            return self._check(self._links.get(_hash_code(code)))
+
+    def use(self, code: str) -> LoginLink | None:
+        with self._lock:
+            return self._check(self._links.pop(_hash_code(code), None))
+
+    @staticmethod
+    def _check(found: tuple[LoginLink, float] | None) -> LoginLink | None:
+        return found[0] if found is not None and found[1] > time.monotonic() else None
+
+
+class SharedLoginLinks(LoginLinks):
+    """Links in the database that replicas share. Methods raise DatabaseError."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def create(self, user_id: str, server: str) -> str:
+        code = secrets.token_urlsafe(32)
+
+        def insert(cursor: RowCursor) -> None:
+            cursor.execute("DELETE FROM login_links WHERE expires < clock_timestamp()")
+            cursor.execute(
+                "DELETE FROM login_links WHERE hash IN (SELECT hash FROM login_links WHERE user_id = %s"
+                " ORDER BY expires DESC OFFSET %s)",
+                (user_id, MAX_LINKS_PER_USER - 1),
+            )
+            cursor.execute(
+                "INSERT INTO login_links (hash, user_id, server, expires)"
+                " VALUES (%s, %s, %s, clock_timestamp() + make_interval(secs => %s))",
+                (_hash_code(code), user_id, server, LINK_LIFETIME_S),
+            )
+
+        self._database.run(insert)
+        return code
+
+    def find(self, code: str) -> LoginLink | None:
+        rows = self._database.query(
+            "SELECT user_id, server FROM login_links WHERE hash = %s AND expires > clock_timestamp()",
+            (_hash_code(code),),
+        )
+        return LoginLink(rows[0]["user_id"], rows[0]["server"]) if rows else None
+
+    def use(self, code: str) -> LoginLink | None:
+        rows = self._database.query(
+            "DELETE FROM login_links WHERE hash = %s AND expires > clock_timestamp()"
+            " RETURNING user_id, server",
+            (_hash_code(code),),
+        )
+        return LoginLink(rows[0]["user_id"], rows[0]["server"]) if rows else None
+
+
+def _hash_code(code: str) -> str:
+    return hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()

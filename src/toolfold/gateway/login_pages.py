@@ -1,0 +1,368 @@
+"""Web pages with which users of the gateway log in to MCP servers that need a login of each user.
+
+A link names a user and a server. Whoever opens it must show to be that user, with a token of the gateway or a
+session of the dashboard: otherwise one person could be made to log in for another. Then the browser is sent
+to the issuer of the server, and back with a state that was made for this browser only. The tokens are stored
+for the user of the link and never reach the browser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import html
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+from toolfold.database import DatabaseError
+from toolfold.errors import ConfigError, ToolfoldError, shorten
+from toolfold.gateway.http_app import AccessPolicy, parse_headers
+from toolfold.gateway.login_links import LocalLoginLinks, LoginLink, LoginLinks, SharedLoginLinks
+from toolfold.gateway.request_bodies import ClientGone, RequestRefused
+from toolfold.sources.mcp.faults import ServerFailed
+from toolfold.sources.mcp.oauth.redirect_listener import AuthorizationResponse, parse_redirect
+from toolfold.visible_text import remove_invisible
+
+if TYPE_CHECKING:
+    from toolfold.gateway.http_sessions import Scope, Send
+    from toolfold.gateway.request_bodies import Receive
+    from toolfold.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+PREFIX = "/ui/mcp-login/"
+"""Below `/ui/`, so that browsers send the cookie of the dashboard, and load balancers know the browser."""
+CALLBACK_PATH = "callback"
+LOGIN_TIMEOUT_S = 600.0
+START_TIMEOUT_S = 60.0
+FINISH_TIMEOUT_S = 120.0
+BODY_TIMEOUT_S = 5.0
+MAX_BODY_BYTES = 16_384
+MAX_PENDING = 200
+"""Logins in progress of all users."""
+MAX_FAILURES = 30
+FAILURE_WINDOW_S = 60.0
+_UNAVAILABLE = "Logins cannot be checked now. Try again later."
+_LINK_INVALID = "This link was already used or has expired. Call the tool again to get another one."
+_STATE_INVALID = "This login was not started in this browser, has ended, or took too long."
+_SECURITY_HEADERS = (
+    (b"content-type", b"text/html; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'",
+    ),
+)
+
+
+@dataclass(eq=False)
+class _PendingLogin:
+    """A login whose browser is at the issuer of the server; receives its redirect."""
+
+    link: LoginLink
+    uri: str
+    """The redirect URI."""
+    browser: str
+    """Hash of the cookie of the browser that has started the login."""
+    address: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """URL of the issuer's login page."""
+    response: asyncio.Future[AuthorizationResponse] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    state: str = ""
+    task: asyncio.Task[None] | None = None
+
+    async def wait_for_response(self, state: str) -> AuthorizationResponse:
+        """Wait for the redirect with this state and return its response."""
+        self.state = state
+        return await self.response
+
+
+class LoginPages:
+    """Serves the pages below `/ui/mcp-login/`. Used from one event loop, except `make_link`."""
+
+    path = PREFIX + "{path:path}"
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        policy: AccessPolicy,
+        url: str,
+        find_browser_user: Callable[[Mapping[str, str]], str] = lambda _headers: "",
+    ) -> None:
+        """Serve pages at `url`, the origin of the gateway as browsers know it.
+
+        `find_browser_user` returns the id of the user who is signed in to the dashboard, by the headers of a
+        request; empty if there is none.
+        """
+        self._runtime, self._policy = runtime, policy
+        self._url, self._find_browser_user = url.rstrip("/") + PREFIX, find_browser_user
+        database = runtime.database
+        self._links: LoginLinks = LocalLoginLinks() if database is None else SharedLoginLinks(database)
+        self._cookie_name = "toolfold_mcp_login"
+        self._pending: set[_PendingLogin] = set()
+        self._failures: deque[float] = deque(maxlen=MAX_FAILURES)
+
+    def make_link(self, user_id: str, server: str) -> str:
+        """Return a link with which a user can log in to a server once. Raises DatabaseError."""
+        return self._url + self._links.create(user_id, server)
+
+    async def close(self) -> None:
+        """Cancel the logins that were not finished."""
+        tasks = [each.task for each in self._pending if each.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        if scope["type"] != "http":
+            return
+        try:
+            headers = parse_headers(scope)
+            if refusal := self._policy.find_refusal({"host": headers.get("host", "")}):
+                raise RequestRefused(*refusal)
+            await self._serve(scope, headers, receive, send)
+        except RequestRefused as error:
+            log.info("a request of a login page was refused with status %d: %s", error.status, error.problem)
+            await _send_page(send, error.status, "Not logged in", f"<p>{html.escape(error.problem)}</p>")
+        except (DatabaseError, ConfigError) as error:
+            log.error("a login to an MCP server could not be checked: %s", error)
+            await _send_page(send, 503, "Not logged in", f"<p>{_UNAVAILABLE}</p>")
+        except ClientGone:
+            return
+
+    async def _serve(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
+        path, method = scope["path"].removeprefix(PREFIX), scope["method"]
+        if path == CALLBACK_PATH:
+            if method != "GET":
+                raise RequestRefused(405, "This path can only be read.")
+            await self._finish(scope["query_string"].decode("latin-1"), headers, send)
+        elif method == "GET":
+            await self._show_form(path, headers, send)
+        elif method == "POST":
+            await self._start(path, headers, await _read_form(receive), send)
+        else:
+            raise RequestRefused(405, "This path accepts only GET and POST.")
+
+    async def _show_form(self, code: str, headers: Mapping[str, str], send: Send) -> None:
+        """Show who logs in to what, and ask for a token unless the browser is signed in as this user."""
+        link = await asyncio.to_thread(self._links.find, code)
+        name = await self._find_user_name(link)
+        if link is None or not name:
+            raise RequestRefused(404, _LINK_INVALID)
+        is_known = self._find_browser_user(headers) == link.user_id
+        field_text = (
+            ""
+            if is_known
+            else "<p><label>Your Toolfold token, so that nobody else can log in for you:<br>"
+            '<input name="token" type="password" autocomplete="off" size="50" autofocus></label></p>'
+            "<p>If you log in to the dashboard with an identity provider, sign in there first"
+            " (<a href='/ui/'>dashboard</a>) and leave this empty.</p>"
+        )
+        body = (
+            f"<p>Log in to the MCP server <b>{html.escape(link.server)}</b> for the Toolfold user"
+            f" <b>{html.escape(name)}</b>. Calls of this user will use the account with which you log in.</p>"
+            f'<form method="post">{field_text}<button>Continue</button></form>'
+        )
+        await _send_page(send, 200, f"Log in to {link.server}", body)
+
+    async def _start(
+        self, code: str, headers: Mapping[str, str], form: Mapping[str, str], send: Send
+    ) -> None:
+        """Check who opens the link, use it up, and redirect the browser to the issuer of the server."""
+        _require_own_origin(headers)
+        link = await asyncio.to_thread(self._links.find, code)
+        name = await self._find_user_name(link)
+        if link is None or not name:
+            raise RequestRefused(404, _LINK_INVALID)
+        await self._require_same_user(link, headers, form.get("token", "").strip())
+        if await asyncio.to_thread(self._links.use, code) != link:
+            raise RequestRefused(404, _LINK_INVALID)
+        cookie = secrets.token_urlsafe(32)
+        pending = await self._start_login(link, cookie)
+        secure = "; Secure" if self._url.startswith("https:") else ""
+        sent = [
+            (b"location", pending.address.result().encode()),
+            (
+                b"set-cookie",
+                # Lax, because the issuer's redirect comes from another site.
+                f"{self._cookie_name}={cookie}; Path={PREFIX}; HttpOnly; SameSite=Lax;"
+                f" Max-Age={LOGIN_TIMEOUT_S:.0f}{secure}".encode(),
+            ),
+        ]
+        await _send(send, 303, sent, b"")
+
+    async def _require_same_user(self, link: LoginLink, headers: Mapping[str, str], token: str) -> None:
+        """Raise RequestRefused unless the browser shows a token or a session of the link's user."""
+        if not token and self._find_browser_user(headers) == link.user_id:
+            return
+        now = time.monotonic()
+        if len(self._failures) == MAX_FAILURES and now - self._failures[0] < FAILURE_WINDOW_S:
+            raise RequestRefused(429, "Too many wrong tokens. Wait a minute and try again.")
+        client = None
+        if token:
+            await self._policy.prepare_token(token)
+            client = self._policy.find_client(token)
+        if client is None or not client.user_id or client.user_id != link.user_id:
+            self._failures.append(now)
+            log.warning("a link to log in to MCP server %r was opened without its user's token", link.server)
+            raise RequestRefused(403, "This link belongs to another user, or the token is not valid.")
+
+    async def _start_login(self, link: LoginLink, cookie: str) -> _PendingLogin:
+        for each in [each for each in self._pending if each.link == link]:  # an abandoned attempt
+            self._cancel(each)
+        if len(self._pending) >= MAX_PENDING:
+            raise RequestRefused(503, "Too many logins are in progress. Try again later.")
+        loop = asyncio.get_running_loop()
+        pending = _PendingLogin(link, self._url + CALLBACK_PATH, _hash_text(cookie))
+
+        def use_address(url: str) -> None:
+            if not pending.address.done():
+                pending.address.set_result(url)
+
+        def open_url(url: str) -> None:
+            loop.call_soon_threadsafe(use_address, url)
+
+        work = self._runtime.mcp.log_in_user(
+            link.server, link.user_id, pending, open_url=open_url, timeout_s=LOGIN_TIMEOUT_S
+        )
+        pending.task = task = asyncio.create_task(work)
+        self._pending.add(pending)
+        task.add_done_callback(lambda _: self._pending.discard(pending))
+        waiting: set[asyncio.Future[Any]] = {task, pending.address}
+        await asyncio.wait(waiting, timeout=START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        if task.done() and not task.cancelled() and (error := task.exception()):
+            raise _describe_failure(link, error)
+        address = pending.address.result() if pending.address.done() else ""
+        if not address.startswith(("https://", "http://")):
+            self._cancel(pending)
+            raise RequestRefused(504, "The server did not say where to log in. Try again later.")
+        return pending
+
+    async def _finish(self, query: str, headers: Mapping[str, str], send: Send) -> None:
+        """Handle the redirect of the issuer: check its state and browser, and wait for the tokens."""
+        pending = self._find_pending(query, headers)
+        try:
+            response = parse_redirect(f"{pending.uri}?{query}", pending.state)
+        except ValueError as error:
+            raise RequestRefused(403, f"The response of the issuer was rejected: {error}.") from None
+        if pending.response.done() or pending.task is None:
+            raise RequestRefused(403, _STATE_INVALID)
+        if not await self._find_user_name(pending.link):
+            self._cancel(pending)
+            raise RequestRefused(403, "The user of this login was removed or disabled.")
+        pending.response.set_result(response)
+        await asyncio.wait({pending.task}, timeout=FINISH_TIMEOUT_S)
+        if not pending.task.done():
+            self._cancel(pending)
+            raise RequestRefused(504, "The issuer of the server does not answer. Try again later.")
+        if pending.task.cancelled():
+            raise RequestRefused(403, _STATE_INVALID)
+        if failure := pending.task.exception():
+            raise _describe_failure(pending.link, failure)
+        log.info("a user has logged in to MCP server %r", pending.link.server)
+        server = html.escape(pending.link.server)
+        await _send_page(send, 200, "Logged in", f"<p>You are logged in to {server}. Close this window.</p>")
+
+    def _find_pending(self, query: str, headers: Mapping[str, str]) -> _PendingLogin:
+        """Return the login in progress with the state of a redirect, if this browser has started it."""
+        try:
+            states = parse_qs(query, max_num_fields=50).get("state", [])
+        except ValueError:
+            states = []
+        browser = _hash_text(_read_cookie(headers, self._cookie_name))
+        for each in self._pending if len(states) == 1 else ():
+            is_same_state = each.state and secrets.compare_digest(each.state.encode(), states[0].encode())
+            if is_same_state and secrets.compare_digest(each.browser, browser):
+                return each
+        raise RequestRefused(403, _STATE_INVALID)
+
+    def _cancel(self, pending: _PendingLogin) -> None:
+        self._pending.discard(pending)
+        if pending.task is not None:
+            pending.task.cancel()
+
+    async def _find_user_name(self, link: LoginLink | None) -> str:
+        """Return the name of a link's user; empty if there is no such user or it is disabled."""
+        if link is None:
+            return ""
+        users = self._policy.tokens.users
+        user = await asyncio.to_thread(lambda: users.directory().find_active(link.user_id))
+        return user.name if user else ""
+
+
+def _describe_failure(link: LoginLink, error: BaseException) -> RequestRefused:
+    if isinstance(error, (ServerFailed, ConfigError)):
+        return RequestRefused(409, shorten(remove_invisible(str(error)), 500))
+    if isinstance(error, (ToolfoldError, OSError)):
+        log.error("a login to MCP server %r has failed: %s", link.server, error)
+    else:
+        log.error("internal error during a login to MCP server %r", link.server, exc_info=error)
+    return RequestRefused(503, _UNAVAILABLE)
+
+
+def _require_own_origin(headers: Mapping[str, str]) -> None:
+    """Raise RequestRefused if a form was sent by another website."""
+    host, origin = headers.get("host", ""), headers.get("origin")
+    if origin not in (f"http://{host}", f"https://{host}"):
+        raise RequestRefused(403, "Requests from other web pages are refused.")
+
+
+async def _read_form(receive: Receive) -> dict[str, str]:
+    """Return the fields of a small form. Raises RequestRefused, ClientGone."""
+    body = b""
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                body += message.get("body", b"")
+                if len(body) > MAX_BODY_BYTES:
+                    raise RequestRefused(413, "The form is too large.")
+                if not message.get("more_body"):
+                    break
+        fields = parse_qs(body.decode("ascii"), max_num_fields=5)
+    except TimeoutError:
+        raise RequestRefused(408, "The form did not arrive in time.") from None
+    except ValueError:
+        raise RequestRefused(400, "The form cannot be read.") from None
+    return {name: values[0] for name, values in fields.items() if len(values) == 1}
+
+
+def _read_cookie(headers: Mapping[str, str], name: str) -> str:
+    for part in headers.get("cookie", "").split(";"):
+        key, _, value = part.strip().partition("=")
+        if key == name:
+            return value
+    return ""
+
+
+async def _send_page(send: Send, status: int, title: str, body: str) -> None:
+    page = (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Toolfold</title>'
+        '<body style="font:1.1em sans-serif;margin:4em auto;max-width:36em">'
+        f"<h1>{html.escape(title)}</h1>{body}</body></html>"
+    )
+    await _send(send, status, [], page.encode("utf-8", "replace"))
+
+
+async def _send(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    sent = [*_SECURITY_HEADERS, *headers, (b"content-length", str(len(body)).encode())]
+    if status >= 400:
+        sent.append((b"connection", b"close"))  # the rest of the request may be unread
+    await send({"type": "http.response.start", "status": status, "headers": sent})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _hash_text(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,320 @@
+"""Stored OAuth logins: one contract, checked with files, encrypted in SQLite and encrypted in PostgreSQL.
+
+Also the links with which users log in, in memory and in PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.store.test_shared_state import wait_until
+from toolfold.credentials import (
+    OWNER,
+    CredentialKeys,
+    CredentialStore,
+    SharedCredentialStore,
+    SqliteCredentialStore,
+)
+from toolfold.database import Database, open_database
+from toolfold.errors import ConfigError
+from toolfold.gateway import login_links
+from toolfold.gateway.login_links import LocalLoginLinks, LoginLink, LoginLinks, SharedLoginLinks
+from toolfold.sources.mcp.oauth.login_store import EncryptedLoginStore, FileLoginStore, Login, LoginStore
+
+ONE, TWO = bytes(range(32)), bytes(range(32, 64))
+URL = "https://notes.example/mcp"
+OpenLogins = Callable[..., LoginStore]
+OpenCredentials = Callable[..., CredentialStore]
+
+
+def make_login(token: str = "token-1", *, login_id: str = "first", **fields: object) -> Login:
+    login = Login(
+        server="notes",
+        url=URL,
+        issuer="https://issuer.example",
+        client={"client_id": "us"},
+        tokens={"access_token": token, "refresh_token": f"refresh-{token}", "scope": "read"},
+        obtained=1.0,
+        id=login_id,
+    )
+    return replace(login, **fields)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    opened = open_database(database_url)
+    assert opened is not None
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def open_credentials(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenCredentials]:
+    """Return a function that opens the credentials with the given keys, as another process does."""
+    url = request.getfixturevalue("database_url") if request.param == "postgres" else ""
+    with ExitStack() as stack:
+
+        def open_with(*keys: bytes) -> CredentialStore:
+            store: CredentialStore
+            if not url:
+                store = SqliteCredentialStore(tmp_path / "c.db", lambda: CredentialKeys(keys or (ONE,)))
+            else:
+                opened = open_database(url)
+                assert opened is not None
+                stack.callback(opened.close)
+                store = SharedCredentialStore(opened, lambda: CredentialKeys(keys or (ONE,)))
+            stack.callback(store.close)
+            return store
+
+        yield open_with
+
+
+@pytest.fixture(params=["files", "sqlite", "postgres"])
+def open_logins(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenLogins]:
+    """Return a function that opens the logins of the installation, as another process does."""
+    with ExitStack() as stack:
+
+        def open_one() -> LoginStore:
+            if request.param == "files":
+                return FileLoginStore(tmp_path / "oauth")
+            if request.param == "sqlite":
+                store: CredentialStore = SqliteCredentialStore(
+                    tmp_path / "c.db", lambda: CredentialKeys([ONE])
+                )
+            else:
+                opened = open_database(request.getfixturevalue("database_url"))
+                assert opened is not None
+                stack.callback(opened.close)
+                store = SharedCredentialStore(opened, lambda: CredentialKeys([ONE]))
+            stack.callback(store.close)
+            return EncryptedLoginStore(lambda: store, OWNER)
+
+        yield open_one
+
+
+class TestContract:
+    def test_login_stored_by_one_process_is_found_by_another_for_its_url_only(
+        self, open_logins: OpenLogins
+    ) -> None:
+        one, other = open_logins(), open_logins()
+        assert other.find("notes", URL) is None
+        one.save(make_login(), is_new=True)
+        assert other.find("notes", URL) == make_login()
+        assert other.find("notes", "https://other.example/mcp") is None
+        assert other.find("mail", URL) is None
+
+    def test_refreshed_tokens_replace_the_stored_ones_at_once(self, open_logins: OpenLogins) -> None:
+        one, other = open_logins(), open_logins()
+        one.save(make_login(), is_new=True)
+        other.save(make_login("token-2"))
+        found = one.find("notes", URL)
+        assert found is not None
+        assert (found.token, found.refresh_token) == ("token-2", "refresh-token-2")
+
+    def test_new_login_replaces_the_former_one_and_changes_the_version_but_a_refresh_does_not(
+        self, open_logins: OpenLogins
+    ) -> None:
+        one, other = open_logins(), open_logins()
+        assert other.find_version("notes") == ""
+        one.save(make_login(), is_new=True)
+        wait_until(lambda: other.find_version("notes") != "")
+        version = other.find_version("notes")
+        one.save(make_login("token-2"))
+        assert one.find_version("notes") == version
+        one.save(make_login("token-3", login_id="second"), is_new=True)
+        wait_until(lambda: other.find_version("notes") not in ("", version))
+        found = other.find("notes", URL)
+        assert found is not None
+        assert found.id == "second"
+
+    def test_login_that_was_deleted_or_replaced_during_a_refresh_is_not_stored_again(
+        self, open_logins: OpenLogins
+    ) -> None:
+        one, other = open_logins(), open_logins()
+        one.save(make_login(), is_new=True)
+        assert [each.token for each in other.delete("notes")] == ["token-1"]
+        one.save(make_login("token-2"))
+        assert other.find("notes", URL) is None
+        assert other.delete("notes") == ()
+        other.save(make_login("token-3", login_id="second"), is_new=True)
+        one.save(make_login("token-4"))
+        found = other.find("notes", URL)
+        assert found is not None
+        assert found.token == "token-3"
+
+    async def test_operation_is_done_by_one_process_at_a_time(self, open_logins: OpenLogins) -> None:
+        one, other = open_logins(), open_logins()
+        async with one.hold("notes", "renewal", 10.0, duration_s=60.0):
+            with pytest.raises(TimeoutError):
+                async with other.hold("notes", "renewal", 0.3, duration_s=60.0):
+                    pass
+            async with other.hold("mail", "renewal", 10.0, duration_s=60.0):
+                pass
+        async with other.hold("notes", "renewal", 10.0, duration_s=60.0):
+            pass
+
+
+class TestEncryptedLogins:
+    def test_login_of_one_user_is_not_found_for_another_or_the_installation(
+        self, open_credentials: OpenCredentials
+    ) -> None:
+        store = open_credentials()
+        ann, bob, owner = (EncryptedLoginStore(lambda: store, each) for each in ("ann", "bob", OWNER))
+        ann.save(make_login("token-of-ann"), is_new=True)
+        assert bob.find("notes", URL) is None
+        assert owner.find("notes", URL) is None
+        bob.save(make_login("token-of-bob", login_id="other"), is_new=True)
+        found = ann.find("notes", URL)
+        assert found is not None
+        assert found.token == "token-of-ann"
+        assert bob.delete("notes")[0].token == "token-of-bob"
+        assert ann.find("notes", URL) is not None
+
+    def test_login_is_listed_without_values_and_is_no_credential_of_settings(
+        self, open_credentials: OpenCredentials
+    ) -> None:
+        store = open_credentials()
+        EncryptedLoginStore(lambda: store, "ann").save(make_login(), is_new=True)
+        store.set("ann", "notes", "TOKEN", "secret")
+        listed = store.list_credentials("ann")
+        assert [(each.name, each.is_login) for each in listed] == [("TOKEN", False), ("login:first", True)]
+        assert "token-1" not in repr(listed)
+        assert store.load("ann", "notes") == {"TOKEN": "secret"}
+
+    def test_login_is_removed_with_the_credentials_of_its_user(
+        self, open_credentials: OpenCredentials
+    ) -> None:
+        store, other = open_credentials(), open_credentials()
+        for user in ("ann", "bob"):
+            EncryptedLoginStore(lambda: store, user).save(make_login(), is_new=True)
+        assert store.remove("ann", "notes", "TOKEN") == 0
+        assert store.remove("ann") == 1
+        assert EncryptedLoginStore(lambda: other, "ann").find("notes", URL) is None
+        assert EncryptedLoginStore(lambda: other, "bob").find("notes", URL) is not None
+        wait_until(lambda: other.find_version("ann", "notes") == "")
+
+    def test_login_is_encrypted_again_when_the_key_is_replaced(
+        self, open_credentials: OpenCredentials
+    ) -> None:
+        EncryptedLoginStore(lambda: open_credentials(ONE), "ann").save(make_login(), is_new=True)
+        both = open_credentials(TWO, ONE)
+        both.set("ann", "notes", "TOKEN", "secret")
+        assert both.rotate() == 1
+        new = open_credentials(TWO)
+        assert EncryptedLoginStore(lambda: new, "ann").find("notes", URL) == make_login()
+        assert {each.key_id for each in new.list_credentials()} == {new.keys.primary}
+        old = open_credentials(ONE)
+        assert EncryptedLoginStore(lambda: old, "ann").find("notes", URL) is None
+
+    def test_lease_of_a_process_that_has_ended_expires(self, open_credentials: OpenCredentials) -> None:
+        store = open_credentials()
+
+        async def hold_twice() -> None:
+            logins = EncryptedLoginStore(lambda: store, "ann")
+            held = logins.hold("notes", "renewal", 1.0, duration_s=0.2)
+            await held.__aenter__()  # its process ends before it releases the lease
+            async with EncryptedLoginStore(lambda: store, "ann").hold(
+                "notes", "renewal", 10.0, duration_s=1.0
+            ):
+                pass
+
+        asyncio.run(hold_twice())
+
+
+class TestInDatabase:
+    def test_encrypted_login_that_is_moved_to_another_user_or_server_cannot_be_used(
+        self, database: Database, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
+        ann, bob = (EncryptedLoginStore(lambda: store, each) for each in ("ann", "bob"))
+        ann.save(make_login("token-of-ann"), is_new=True)
+        bob.save(make_login("token-of-bob"), is_new=True)
+        database.execute(
+            "UPDATE logins SET (name, value) = (SELECT name, value FROM logins WHERE user_id = 'ann')"
+            " WHERE user_id = 'bob'"
+        )
+        assert bob.find("notes", URL) is None
+        assert "copied from another user or server" in caplog.text
+        database.execute("UPDATE logins SET server = 'mail' WHERE user_id = 'ann'")
+        assert ann.find("mail", URL) is None
+        assert "token-of" not in caplog.text
+
+    def test_refreshed_login_that_could_not_be_stored_is_used_and_stored_later(
+        self, database: Database, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
+        logins = EncryptedLoginStore(lambda: store, "ann")
+        logins.save(make_login(), is_new=True)
+        database.execute("ALTER TABLE logins ADD CONSTRAINT broken CHECK (updated = 0) NOT VALID")
+        logins.save(make_login("token-2"))
+        assert "cannot be stored yet" in caplog.text
+        found = logins.find("notes", URL)
+        assert found is not None
+        assert found.token == "token-2"
+        database.execute("ALTER TABLE logins DROP CONSTRAINT broken")
+        assert logins.find("notes", URL) == found
+        assert EncryptedLoginStore(lambda: store, "ann").find("notes", URL) == found
+
+    def test_new_login_that_cannot_be_stored_is_reported(self, database: Database) -> None:
+        store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
+        database.execute("ALTER TABLE logins ADD CONSTRAINT broken CHECK (updated = 0) NOT VALID")
+        with pytest.raises(ConfigError, match="cannot be stored now"):
+            EncryptedLoginStore(lambda: store, "ann").save(make_login(), is_new=True)
+
+    @pytest.mark.parametrize("text", ["{", "[]", '{"version": 9}', json.dumps({"version": 1, "id": 5})])
+    def test_damaged_login_counts_as_none(
+        self, database: Database, text: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
+        store.save_login("ann", "notes", "first", text, is_new=True)
+        assert EncryptedLoginStore(lambda: store, "ann").find("notes", URL) is None
+        assert "log in again" in caplog.text
+
+    def test_oversized_login_is_refused(self, database: Database) -> None:
+        store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
+        with pytest.raises(ConfigError, match="characters"):
+            store.save_login("ann", "notes", "first", "x" * 500_001, is_new=True)
+
+
+class TestLinks:
+    @pytest.fixture(params=["memory", "postgres"])
+    def links(self, request: pytest.FixtureRequest) -> LoginLinks:
+        if request.param == "memory":
+            return LocalLoginLinks()
+        return SharedLoginLinks(request.getfixturevalue("database"))
+
+    def test_link_can_be_used_once_by_the_user_and_for_the_server_it_was_made_for(
+        self, links: LoginLinks
+    ) -> None:
+        code = links.create("ann", "notes")
+        assert len(code) >= 43
+        assert links.find(code) == links.find(code) == LoginLink("ann", "notes")
+        assert links.use(code) == LoginLink("ann", "notes")
+        assert links.use(code) is None
+        assert links.find(code) is None
+
+    @pytest.mark.parametrize("code", ["", "callback", "\ud800", "x" * 10_000, "nul \0"])
+    def test_unknown_link_is_not_valid(self, links: LoginLinks, code: str) -> None:
+        links.create("ann", "notes")
+        assert links.find(code) is None
+        assert links.use(code) is None
+
+    def test_link_expires(self, links: LoginLinks, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(login_links, "LINK_LIFETIME_S", 0.0)
+        code = links.create("ann", "notes")
+        assert links.find(code) is None
+        assert links.use(code) is None
+
+    def test_oldest_links_of_a_user_become_invalid_and_those_of_others_stay(self, links: LoginLinks) -> None:
+        of_bob = links.create("bob", "notes")
+        codes = [links.create("ann", "notes") for _ in range(login_links.MAX_LINKS_PER_USER + 2)]
+        assert [links.find(each) is not None for each in codes[:4]] == [False, False, True, True]
+        assert links.find(codes[-1]) is not None
+        assert links.find(of_bob) is not None
