@@ -1,4 +1,4 @@
-"""HTTP connections with deadlines, and a limit on their number.
+"""HTTP connections with deadlines and a limit on the number of connections.
 
 The connection of a client that connects and sends nothing, stops in the middle of a request, or reads nothing
 of its response is closed after a timeout. Knows no protocol above HTTP.
@@ -32,7 +32,7 @@ Phase = Literal["head", "body", "response"]
 
 
 def compute_max_connections() -> int:
-    """Return the maximum number of connections: half of the files that this process may open."""
+    """Return the maximum number of connections: half of this process's limit for open files."""
     try:
         import resource
     except ImportError:
@@ -42,7 +42,7 @@ def compute_max_connections() -> int:
 
 
 def make_bounded_protocol() -> type[asyncio.Protocol]:
-    """Return what makes HTTP connections for uvicorn, with deadlines and a limit on their number.
+    """Return a factory of HTTP connections for uvicorn, with deadlines and a limit on their number.
 
     All connections that it makes share the limit.
     """
@@ -51,7 +51,7 @@ def make_bounded_protocol() -> type[asyncio.Protocol]:
 
 
 class StalledWriteCheck:
-    """Aborts a connection whose client reads nothing of what was sent to it for STALLED_TIMEOUT_S."""
+    """Aborts a connection if its client reads none of the sent data for STALLED_TIMEOUT_S."""
 
     def __init__(self, transport: asyncio.WriteTransport, abort: Callable[[], None]) -> None:
         self._transport, self._abort = transport, abort
@@ -61,13 +61,13 @@ class StalledWriteCheck:
         """Since when the client has not read what was sent; None if everything fits into the buffers."""
 
     def start(self) -> None:
-        """Begin to check, because what was sent does not fit into the buffers."""
+        """Start the check, because the sent data does not fit into the buffers."""
         self.stop()
         self.blocked_since = time.monotonic()
         self._check_later()
 
     def stop(self) -> None:
-        """End the check, because the client has read enough or the connection is closed."""
+        """Stop the check, because the client has read enough or the connection is closed."""
         self.blocked_since = None
         if self._timer is not None:
             self._timer.cancel()
@@ -85,12 +85,12 @@ class StalledWriteCheck:
 
 
 class BoundedProtocol(LimitedProtocol):
-    """HTTP connection of one client with deadlines, one of a limited number."""
+    """HTTP connection of one client, with deadlines and a limit on the number of connections."""
 
     _stalled: StalledWriteCheck
 
     def __init__(self, *values: Any, limit: int, refusals: RefusedRequests, **options: Any) -> None:
-        """Create a connection of uvicorn; `limit` is the maximum number of connections of its server."""
+        """Create a uvicorn connection; `limit` is the server's maximum number of connections."""
         super().__init__(*values, **options)
         self._limit, self._refusals = limit, refusals
         self.opened = self.phase_since = 0.0
@@ -100,14 +100,14 @@ class BoundedProtocol(LimitedProtocol):
 
     @property
     def phase(self) -> Phase:
-        """Return what the connection is waiting for: the headers, the body or the response."""
+        """Return the part of the exchange that the connection waits for: headers, body or response."""
         if self.cycle is None or self.cycle.response_complete:
             return "head"
         return "body" if self.cycle.more_body else "response"
 
     @property
     def blocked_since(self) -> float | None:
-        """Return since when the client has not read what was sent; None if everything fits into buffers."""
+        """Return the time since which the client has not read sent data; None if the buffers have room."""
         return self._stalled.blocked_since
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -143,7 +143,7 @@ class BoundedProtocol(LimitedProtocol):
         self._refusals.log_refusal(problem)
 
     def on_response_complete(self) -> None:
-        """Set no deadline while there is no other request; KEEP_ALIVE_TIMEOUT_S limits that time."""
+        """Remove the deadline while no other request is pending; KEEP_ALIVE_TIMEOUT_S limits that time."""
         super().on_response_complete()
         if self.has_unread_data:  # perhaps the beginning of another request
             self._set_deadline()
@@ -169,7 +169,7 @@ class BoundedProtocol(LimitedProtocol):
 
 
 def _abort_surplus(connections: Collection[BoundedProtocol], limit: int) -> None:
-    """Abort connections beyond the limit, first those that wait for their client for the longest time.
+    """Abort connections beyond the limit, starting with those that have waited longest for their client.
 
     Connections that were aborted in this turn of the loop are still in the set and no longer count.
     """
@@ -184,7 +184,7 @@ def _abort_surplus(connections: Collection[BoundedProtocol], limit: int) -> None
 
 
 def _rank_for_abort(connection: BoundedProtocol, now: float) -> tuple[int, float]:
-    """Return a sort key: a client that does not read, is idle or is slow to send, before one that is new.
+    """Return a sort key that orders clients that do not read, are idle or send slowly before new clients.
 
     A request in progress comes last, the newest first.
     """

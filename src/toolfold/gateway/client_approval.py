@@ -80,7 +80,7 @@ def parse_answer(action: str, content: object, request: ApprovalRequest) -> Answ
 
 
 def _offered_answers(request: ApprovalRequest) -> list[Answer]:
-    """Return the answers to an approval question that a user can choose from, the narrowest first.
+    """Return the answers to an approval question that a user can choose from, from narrow to broad.
 
     Refusing is the client's own button. Answers that are written to the configuration are left out: a client
     answers for itself, not for every other client.
@@ -100,7 +100,7 @@ def _explain_answer(answer: Answer, request: ApprovalRequest) -> str:
 
 
 class PausedCall:
-    """A call that may pause to ask its client a question, and continues when the client repeats the call."""
+    """Call that may pause to ask its client a question, and continues when the client repeats the call."""
 
     def __init__(self, name: str, args: Json | None, require_user: RequireUser) -> None:
         self.name, self.args = name, args
@@ -127,7 +127,7 @@ class PausedCall:
             self._has_paused_or_ended.set_result(None)
 
     async def ask_client(self, request: mcp_types.InputRequest) -> Json:
-        """Send a request to the client and return the response that comes when it repeats its call."""
+        """Send a request to the client and return its response, which arrives when it repeats the call."""
         async with self._question_lock:  # one question at a time
             self._response = asyncio.get_running_loop().create_future()
             self._request = request
@@ -177,7 +177,7 @@ class PausedCall:
 
 
 class PausedCalls:
-    """The paused calls of one client, each stored under a random string with which the client resumes it."""
+    """Paused calls of one client, each stored under a random string with which the client resumes it."""
 
     def __init__(self) -> None:
         self._calls: dict[str, PausedCall] = {}
@@ -187,7 +187,7 @@ class PausedCalls:
         return len(self._calls)
 
     def __contains__(self, state: str | None) -> bool:
-        """Return True if there is a paused call that the client resumes with this string."""
+        """Return True if there is a paused call for this resumption string."""
         return state in self._calls
 
     def add(self, call: PausedCall) -> str:
@@ -220,7 +220,7 @@ class PausedCalls:
 def elicitation_approver(
     context: RequestContext, require_user: RequireUser
 ) -> Callable[[ApprovalRequest], Coroutine[Any, Any, Answer]]:
-    """Return an approver that asks the client by elicitation while its call is in progress."""
+    """Return an approver that asks the client's user by elicitation while the call is in progress."""
 
     async def approve(request: ApprovalRequest) -> Answer:
         await require_user()
@@ -244,7 +244,7 @@ def _build_elicitation(request: ApprovalRequest) -> mcp_types.ElicitRequest:
 
 
 def build_input_required(request: mcp_types.InputRequest, state: str) -> mcp_types.InputRequiredResult:
-    """Return the result that asks a client to answer a request and to repeat its call with `state`."""
+    """Return a result that asks a client to answer a request and repeat its call with `state`."""
     import mcp_types
 
     return mcp_types.InputRequiredResult(input_requests={INPUT_KEY: request}, request_state=state)

@@ -54,7 +54,7 @@ def has_capability(context: RequestContext, capability: Capability) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ClientChannels:
-    """Functions that send requests to a client; None for each capability that it did not declare."""
+    """Functions that send requests to a client; None for each capability that the client did not declare."""
 
     approver: Approver | None
     elicit: Callable[[mcp_types.ElicitRequestParams], Coroutine[Any, Any, mcp_types.ElicitResult]] | None
@@ -68,7 +68,7 @@ class ClientChannels:
 
     @classmethod
     def during_call(cls, context: RequestContext, require_user: RequireUser) -> ClientChannels:
-        """Return functions that send requests to the client while its own request is in progress."""
+        """Return functions that send requests to the client while the client's own request is in progress."""
         from mcp.shared.message import ServerMessageMetadata
 
         related = ServerMessageMetadata(related_request_id=context.request_id)
@@ -81,7 +81,7 @@ class ClientChannels:
 
     @classmethod
     def between_calls(cls, context: RequestContext, call: PausedCall) -> ClientChannels:
-        """Return functions that send requests to a client that answers by repeating its call.
+        """Return functions that send requests to a client that responds by repeating its call.
 
         The call is paused until the client repeats it together with the responses.
         """

@@ -1,4 +1,4 @@
-"""Delete the data of removed users and revoked clients, so that no later one of the same name gets it.
+"""Delete the data of removed users and clients, so that later ones with the same name do not get it.
 
 Scheduled jobs and entries of `approval.allowed_tools` name a client; credentials belong to a user, learned
 messages to a user or to a client without a user. Knows no tokens.
@@ -22,7 +22,7 @@ _ERRORS = (ToolfoldError, OSError, sqlite3.Error)
 
 
 class RecordsRemain(ToolfoldError):
-    """A user or client was removed, but not everything that belonged to it could be deleted."""
+    """Raised if a user or client was removed, but some of their data could not be deleted."""
 
     def __init__(self, problems: Collection[str]) -> None:
         super().__init__(
@@ -32,10 +32,10 @@ class RecordsRemain(ToolfoldError):
 
 
 class ClientRecords:
-    """Deletes the data that is stored about clients and users, except tokens. Methods block."""
+    """Deletes the stored data of clients and users, except tokens. Methods block."""
 
     def __init__(self, config: Config, database: Database | None) -> None:
-        """Remember the configuration and the database; nothing is opened yet."""
+        """Store the configuration and the database without opening any file."""
         self._config, self._database = config, database
 
     def remove_clients(self, clients: Collection[str]) -> None:
@@ -64,14 +64,14 @@ class ClientRecords:
         )
 
     def _remove_credentials(self, user_id: str) -> None:
-        """Delete the stored credentials of a user; their key is not needed for that."""
+        """Delete the stored credentials of a user, for which the encryption key is not needed."""
         from toolfold.sources.mcp.user_credentials import open_credentials
 
         with closing(open_credentials(self._config, self._database)) as credentials:
             credentials.remove(user_id)
 
     def _remove_learned(self, learners: Collection[str]) -> None:
-        """Delete what tool search has learned from users or clients, given by their names as learners."""
+        """Delete the data that tool search has learned from the messages of users or clients."""
         from toolfold.retrieval.learned_store import open_learned
 
         with closing(open_learned(self._config.paths.state_dir, self._database)) as learned:
@@ -114,7 +114,7 @@ def _names_client(entry: str, clients: Collection[str]) -> bool:
 
 
 def _run_all(steps: dict[str, Callable[[], object]]) -> None:
-    """Run all functions, even if some fail. Raises RecordsRemain with the names of those that failed."""
+    """Run all functions, even if some fail. Raises RecordsRemain with the names of the failed ones."""
     problems = []
     for name, step in steps.items():
         try:

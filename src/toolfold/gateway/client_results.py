@@ -1,4 +1,4 @@
-"""Convert tools and call results to protocol types for a client.
+"""Convert tools and call results to MCP types for a client.
 
 A server's result is passed on unchanged, with its images and structured content, unless a hook changed it or
 it was too large for a model; then the client gets the text that a model would get. Text that addresses the
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def to_protocol_tool(tool: Tool, servers: McpServers) -> mcp_types.Tool:
-    """Return the entry of a tool in a `tools/list` response."""
+    """Convert a tool to its entry in a `tools/list` response."""
     import mcp_types
 
     listed = _find_listed_tool(tool, servers)
@@ -38,7 +38,7 @@ def to_protocol_tool(tool: Tool, servers: McpServers) -> mcp_types.Tool:
 
 
 def _builtin_annotations(tool: Tool) -> Json:
-    """Return the annotations of a built-in tool, so that clients know which ones only read.
+    """Return the annotations of a built-in tool, which tell clients whether it only reads.
 
     `tool_call` has none: its effect depends on the tool it calls, and clients assume the worst.
     """
@@ -49,7 +49,7 @@ def _builtin_annotations(tool: Tool) -> Json:
 
 
 def _find_listed_tool(tool: Tool, servers: McpServers) -> ListedTool | None:
-    """Return a tool as its MCP server listed it, without annotations that are not trusted."""
+    """Return a tool as listed by its MCP server, without untrusted annotations."""
     if tool.source.kind != MCP_SOURCE:
         return None
     listed = servers.find_tool(tool.source.name, tool.own_name)
@@ -57,7 +57,7 @@ def _find_listed_tool(tool: Tool, servers: McpServers) -> ListedTool | None:
 
 
 def to_call_result(result: ToolResult) -> mcp_types.CallToolResult | mcp_types.InputRequiredResult:
-    """Return a tool's result as MCP's `tools/call` result, or the server's request for input."""
+    """Convert a tool's result to an MCP `tools/call` result or the server's request for input."""
     import mcp_types
 
     raw = result.raw.result if isinstance(result.raw, McpResponse) else None
@@ -75,12 +75,12 @@ def to_call_result(result: ToolResult) -> mcp_types.CallToolResult | mcp_types.I
 
 
 def mark_server_state(result: mcp_types.InputRequiredResult) -> mcp_types.InputRequiredResult:
-    """Mark the state in a server's request for input, so that the gateway sends it back to the server."""
+    """Mark the state in a server's request for input, so that the gateway returns it to that server."""
     return result.model_copy(update={"request_state": SERVER_STATE_PREFIX + (result.request_state or "")})
 
 
 def _unwrap_text(text: str) -> str:
-    """Return the text inside `{"result": text}`; any other text unchanged."""
+    """Return the text inside `{"result": text}`; return any other text unchanged."""
     try:
         parsed = json.loads(text)
     except ValueError:

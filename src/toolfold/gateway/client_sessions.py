@@ -1,4 +1,4 @@
-"""State of one gateway client: its session, the lists it has seen, subscriptions and paused calls.
+"""State of one gateway client: session, lists already sent, subscriptions and paused calls.
 
 Every call goes through a runtime session, so scope, hooks, approval and quarantine apply as everywhere else.
 The client is shown the tools of the session's turn; a new turn begins when the tools have changed. Knows the
@@ -64,7 +64,7 @@ _READ_RESOURCE, _GET_PROMPT = "read_resource", "get_prompt"
 
 
 class ClientSession:
-    """State that the gateway keeps for one client."""
+    """State of one client of the gateway."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class ClientSession:
         return bool(self.active_calls or len(self.paused_calls) or self._listener._streams)
 
     def release_servers(self) -> None:
-        """Stop the server processes that only this client uses; its next call starts them again."""
+        """Stop the server processes that only this client uses; the client's next call restarts them."""
         self._runtime.mcp.close_client(self.key)
 
     async def listen(
@@ -121,7 +121,7 @@ class ClientSession:
         return await self._listener(context, params)
 
     async def publish(self, kind: str, uri: str) -> None:
-        """Send a list change or resource update to the client's open streams that have requested it."""
+        """Send a list change or resource update to the client's open streams that subscribe to it."""
         from mcp.shared import subscriptions
 
         events: dict[str, subscriptions.ServerEvent] = {
@@ -132,7 +132,7 @@ class ClientSession:
         await self._bus.publish(events.get(kind) or subscriptions.ResourceUpdated(uri))
 
     async def list_tools(self) -> list[mcp_types.Tool]:
-        """Return the tools that are listed for the client now."""
+        """Return the tools that are currently listed for the client."""
         tools = await self._current_tools()
         self._list_digests["tools/list"] = _digest_list(tools)
         return tools
@@ -144,7 +144,7 @@ class ClientSession:
         ]
 
     async def find_changed_lists(self, changes: Mapping[str, Collection[str]]) -> list[str]:
-        """Return which lists (tools, resources, prompts) have changed since the client last received them.
+        """Return the kinds of lists (tools, resources, prompts) that changed since the client received them.
 
         `changes` maps kinds to the servers that reported a change. A change of a server's tools may change
         its resources and prompts too.
@@ -166,7 +166,7 @@ class ClientSession:
         return before != now or not compared
 
     async def _list_cached(self, method: str) -> Sequence[BaseModel | tuple[str, BaseModel]]:
-        """Return a list as the client would receive it, from cached data, without starting servers."""
+        """Return a list for the client from cached data, without starting servers."""
         if method == "tools/list":
             return await self._current_tools()
         tool = _GET_PROMPT if method == "prompts/list" else _READ_RESOURCE
@@ -180,7 +180,7 @@ class ClientSession:
         approver: Approver | None = None,
         relay: CallRelay | None = None,
     ) -> ToolResult:
-        """Call a tool for the client; `mcp_server_tool` is accepted beside the name in the tool list."""
+        """Call a tool for the client, by its name in the tool list or as `mcp_server_tool`."""
         await self._current_turn()
         result = await self.session.call(
             self._resolve_tool_name(name), args, approver=approver, surface=relay
@@ -203,7 +203,7 @@ class ClientSession:
             log.info("client %s: the call of %s failed after %.0f ms: %s", *call, problem)
 
     def _resolve_tool_name(self, name: str) -> str:
-        """Return the listed name of a tool that is called as `mcp_server_tool`, its name outside the gateway.
+        """Return the listed name of a tool that is called by its name outside the gateway, `mcp_server_tool`.
 
         Looks only at granted tools: the response must not reveal whether another tool exists.
         """
@@ -244,7 +244,7 @@ class ClientSession:
         return await self.session.call(tool, arguments, approver=approver, surface=relay)
 
     def resolve_resource(self, uri: str) -> tuple[str, str]:
-        """Return the server of a prefixed resource URI, and the server's own URI. Raises OutOfScope."""
+        """Return the server of a prefixed resource URI, and the URI without prefix. Raises OutOfScope."""
         return self._first_allowed(self._prefixes.resolve_uri(uri), _READ_RESOURCE, uri)
 
     def is_on_shared_server(self, uri: str) -> bool:
@@ -252,7 +252,7 @@ class ClientSession:
         return self._runtime.mcp.is_shared(self.resolve_resource(uri)[0])
 
     def resolve_prompt(self, name: str) -> tuple[str, str]:
-        """Return the server of a prefixed prompt name, and the server's own name. Raises OutOfScope."""
+        """Return the server of a prefixed prompt name, and the name without prefix. Raises OutOfScope."""
         return self._first_allowed(self._prefixes.resolve_prompt(name), _GET_PROMPT, name)
 
     def _first_allowed(
@@ -268,7 +268,7 @@ class ClientSession:
         raise OutOfScope(shorten(requested, 200), hint="List what there is.")
 
     def _note_refused_item(self, requested: str, servers: Collection[str], tool: str) -> None:
-        """Log why the client may not use the resources or prompts of servers that have the requested one."""
+        """Log why the client may not use a resource or prompt that exists on these servers."""
         snapshot = self._runtime.registry.snapshot()
         self._refusals.note(
             self.client,
@@ -281,7 +281,7 @@ class ClientSession:
         )
 
     def find_readable(self, uris: Iterable[str]) -> dict[str, str]:
-        """Return the server of each resource URI that this client may read, without duplicates."""
+        """Return the server of each distinct resource URI that this client may read."""
         allowed = set(self._servers_with(_READ_RESOURCE))
         owners = {
             uri: next((server for server, _ in self._prefixes.resolve_uri(uri) if server in allowed), None)
@@ -303,7 +303,7 @@ class ClientSession:
         self.session.close()
 
     async def _current_turn(self) -> Turn:
-        """Return the tools selected for this client, selected again if tools or settings have changed."""
+        """Return the tools selected for this client; select again if tools or settings have changed."""
         self.last_used = time.monotonic()
         state = self._tools_state()
         if self._turn is None or self._turn[0] != state:
@@ -317,7 +317,7 @@ class ClientSession:
         return self._turn[1]
 
     def _publish_selection(self, turn: Turn) -> None:
-        """Publish how many tokens the client's tool list has, and how many the tools left out would have."""
+        """Publish the token counts of the client's tool list and of the tools that are not listed."""
         tokens = self._weights.estimate(turn.tools)
         self._runtime.events.publish(
             ToolsSelected(
@@ -337,17 +337,17 @@ class ClientSession:
         return generation, self._runtime.settings_version, self.session.current_limit()
 
     def _is_stand_in(self, tool: Tool) -> bool:
-        """Return True if Toolfold made this tool to give access to a server's resources or prompts."""
+        """Return True if Toolfold generated this tool for access to a server's resources or prompts."""
         if tool.source.kind != MCP_SOURCE or tool.own_name not in RESOURCE_AND_PROMPT_TOOLS:
             return False
         return self._runtime.mcp.find_tool(tool.source.name, tool.own_name) is None
 
     def _servers_with(self, tool: str) -> list[str]:
-        """Return the servers whose resources or prompts this client may use by the generated tool `tool`."""
+        """Return the servers for which this client may use the generated tool `tool`."""
         return list(self._stand_in_names(tool))
 
     def _stand_in_names(self, own_name: str) -> dict[str, str]:
-        """Return, for each server, the name of the tool generated for its resources or prompts."""
+        """Map each server to the name of the tool generated for its resources or prompts."""
         tools = (tool for tool in self._granted_stand_ins() if tool.own_name == own_name)
         return {tool.source.name: tool.name for tool in tools if self._is_stand_in(tool)}
 

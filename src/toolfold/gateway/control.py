@@ -1,4 +1,4 @@
-"""Control socket through which the user's commands reach a gateway, as `enrich --through CLIENT` does.
+"""Control socket that connects the user's commands, such as `enrich --through CLIENT`, to a gateway.
 
 Each gateway has a Unix socket in the state directory, which only the user can open. A connection carries one
 request and one response, each a line of JSON; closing it cancels the request. Processes of tool calls are
@@ -59,7 +59,7 @@ _SOL_LOCAL, _LOCAL_PEERPID = 0, 2  # of macOS, which Python has no names for
 
 
 class ControlError(ToolfoldError):
-    """The gateway or its client refused a request that came through the control socket."""
+    """The gateway or its client refused a request from the control socket."""
 
 
 def control_directory(state_dir: Path) -> Path:
@@ -69,7 +69,7 @@ def control_directory(state_dir: Path) -> Path:
 
 @contextmanager
 def short_socket_path(directory: Path, name: str) -> Iterator[str]:
-    """Yield a path to a socket that is short enough for the system, valid in a `with` block."""
+    """Yield a path to a socket that fits the system's length limit, valid in a `with` block."""
     path = str(directory / name)
     if len(os.fsencode(path)) <= _MAX_SOCKET_PATH_BYTES:
         yield path
@@ -83,7 +83,7 @@ def short_socket_path(directory: Path, name: str) -> Iterator[str]:
 
 @asynccontextmanager
 async def serve_control(gateway: Gateway) -> AsyncIterator[None]:
-    """Accept requests from the user's commands during an `async with` block, in the gateway's event loop.
+    """Accept requests of the user's commands in the gateway's event loop, during an `async with` block.
 
     A gateway without this socket works as well, so a failure to open it is only logged.
     """
@@ -113,7 +113,7 @@ async def _open_server(directory: Path, name: str, requests: _ControlRequests) -
 
 
 def _remove_stale_sockets(directory: Path) -> None:
-    """Remove the sockets of gateways that were killed, on which no process accepts connections."""
+    """Remove the sockets of killed gateways, on which no process accepts connections."""
     for file in directory.glob("*.sock"):
         with contextlib.suppress(OSError):
             if time.time() - file.stat().st_mtime > MIN_STALE_AGE_S and _is_refused(file):
@@ -121,7 +121,7 @@ def _remove_stale_sockets(directory: Path) -> None:
 
 
 def _is_refused(file: Path) -> bool:
-    """Return True if no process accepts connections on a socket. Raises OSError if that is unknown."""
+    """Return True if no process accepts connections on a socket. Raises OSError if it cannot tell."""
     with short_socket_path(file.parent, file.name) as path, socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(PROBE_TIMEOUT_S)
         try:
@@ -132,7 +132,7 @@ def _is_refused(file: Path) -> bool:
 
 
 class _ControlRequests:
-    """Answers the requests that arrive at a gateway's control socket."""
+    """Handles the requests that arrive at a gateway's control socket."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -153,7 +153,7 @@ class _ControlRequests:
             writer.close()
 
     async def _respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Json | None:
-        """Return the response to the request; None if the command closed the connection first."""
+        """Return the response to a command's request; None if the command closed the connection first."""
         try:
             if self._open > MAX_CONNECTIONS:
                 raise ControlError("the gateway is busy with other commands; try again later")
@@ -188,7 +188,7 @@ class _ControlRequests:
 
 
 async def _run_until_closed(answering: Any, reader: asyncio.StreamReader) -> Json | None:
-    """Wait for an answer and return it; cancel it and return None if the command disconnects first."""
+    """Await and return an answer; cancel it and return None if the command disconnects first."""
     answer = asyncio.ensure_future(answering)
     closing = asyncio.ensure_future(reader.read(1))
     try:
@@ -201,7 +201,7 @@ async def _run_until_closed(answering: Any, reader: asyncio.StreamReader) -> Jso
 
 
 def _require_user(connection: socket.socket) -> None:
-    """Raise ControlError if the process at the other end belongs to another user or to a tool call."""
+    """Raise ControlError if the connecting process belongs to another user or to a tool call."""
     try:
         peer = identify_peer(connection)
     except OSError:
@@ -218,7 +218,7 @@ def _require_user(connection: socket.socket) -> None:
 
 
 def identify_peer(connection: socket.socket, platform: str = sys.platform) -> tuple[int, int | None] | None:
-    """Return the process at the other end of a Unix socket, and its user if known; None if unknown.
+    """Return the process connected to a Unix socket, and its user if known; None if unknown.
 
     Raises OSError if the connection is closed.
     """
@@ -265,7 +265,7 @@ def _program_name(connection: Connection | None) -> str:
 
 
 def _find_channel(session: ClientSession) -> tuple[Connection | None, str]:
-    """Return the client connection that accepts sampling requests, or why there is none."""
+    """Return the client connection that accepts sampling requests, or the reason why none does."""
     if not session.connections:
         return None, (
             "it has no open connection for requests of a server (protocol revision 2026-07-28 has none)"
@@ -278,7 +278,7 @@ def _find_channel(session: ClientSession) -> tuple[Connection | None, str]:
 
 
 async def _sample(session: ClientSession, system: str, text: str, max_tokens: Any) -> Json:
-    """Let the client's model write a text. Raises ControlError if the client refuses or does not answer."""
+    """Let the client's model generate a text. Raises ControlError if the client refuses or times out."""
     import mcp_types
     from mcp import MCPError
     from pydantic import ValidationError
@@ -314,7 +314,7 @@ async def _sample(session: ClientSession, system: str, text: str, max_tokens: An
 
 
 async def _require_listening(session: ClientSession, connection: Connection) -> None:
-    """Raise ControlError if the client does not answer a ping, because it has no stream open for requests.
+    """Raise ControlError if the client does not answer a ping, because no stream for requests is open.
 
     Without this check, the request for its model would wait for an answer until it times out.
     """

@@ -1,4 +1,4 @@
-"""Reach running gateways through their control sockets, and use the models of their clients.
+"""Connect to running gateways through their control sockets, and use the models of their clients.
 
 For commands of the user in another process than the gateway.
 """
@@ -49,7 +49,7 @@ class ConnectedClient:
 
     @property
     def label(self) -> str:
-        """Return the name of the client's program, or the name of its token if the program declares none."""
+        """Return the name of the client's program, or the token's name if the program declares none."""
         return self.program or self.name
 
 
@@ -79,7 +79,7 @@ async def _list_clients_of(socket: Path) -> list[ConnectedClient]:
 
 
 class SamplingClient:
-    """Model client that lets the model of a connected gateway client write the answers.
+    """Model client that sends its requests to the model of a connected gateway client.
 
     The client decides which model that is, and asks its user first.
     """
@@ -97,7 +97,7 @@ class SamplingClient:
         return ReplyStream(self._sample(request), self.dialect.start_reply())
 
     async def _sample(self, request: ModelRequest) -> AsyncIterator[Json]:
-        """Yield the answer of the client's model as one stream event. Raises ProviderError if it refuses."""
+        """Yield the answer of the client's model as one stream event. Raises ProviderError on refusal."""
         question = {
             "request": "sample",
             "client": self._client.id,
@@ -123,7 +123,7 @@ class SamplingClient:
         return []
 
     async def close(self) -> None:
-        """Do nothing: each request has a connection of its own."""
+        """Do nothing: each request uses a separate connection."""
 
 
 async def _ask(socket: Path, question: Json, timeout_s: float) -> dict[str, Any]:

@@ -39,7 +39,7 @@ _CHUNK_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """State that the early-answer thread passes on to the gateway when the gateway has loaded."""
+    """State passed from the early-answer thread to the gateway once the gateway has loaded."""
 
     pipes: ClientPipes
     received: bytes = b""
@@ -51,7 +51,7 @@ class Handover:
 
 
 def start_early_answers(arguments: Sequence[str]) -> EarlyAnswers | EarlyHttpAnswers | None:
-    """Start answering list requests from the record of an earlier run; return None if that is impossible."""
+    """Start to answer list requests from an earlier run's recorded answers; None if that is impossible."""
     is_stdio = ("mcp", "serve") in itertools.pairwise(arguments)
     if "serve" not in arguments or (is_stdio and not has_client_pipes()):
         return None
@@ -79,7 +79,7 @@ def _start_over_http(record: ListingRecord) -> EarlyHttpAnswers | None:
 
 
 class EarlyAnswers:
-    """Thread that answers list requests while the gateway loads. Call `stop` when it has loaded."""
+    """Thread that answers list requests while the gateway loads; call `stop` once it has loaded."""
 
     def __init__(self, pipes: ClientPipes, record: ListingRecord) -> None:
         self._pipes, self._record = pipes, record
@@ -93,7 +93,7 @@ class EarlyAnswers:
         self._thread.start()
 
     def stop(self) -> Handover:
-        """Stop answering requests early, and return the connection's state for the gateway to continue."""
+        """Stop answering requests early, and return the connection's state to the gateway."""
         os.write(self._wake_write, b"\0")
         self._thread.join()
         os.close(self._wake_read)
@@ -121,7 +121,7 @@ class EarlyAnswers:
                 poll.unregister(self._pipes.input)
 
     def _receive_requests(self) -> bool:
-        """Read requests and answer recorded ones; return False at end of input or the size limit."""
+        """Read requests and send recorded answers; return False at end of input or at the size limit."""
         chunk = os.read(self._pipes.input, _CHUNK_BYTES)
         self._received += chunk
         while (end := self._received.find(b"\n", self._parsed)) >= 0:
@@ -134,7 +134,7 @@ class EarlyAnswers:
         return bool(chunk) and len(self._received) < MAX_RECEIVED_BYTES
 
     def _send_responses(self) -> bool:
-        """Write as much of the responses as the pipe accepts; return False if all is written."""
+        """Write as much of the responses as the pipe accepts; return False if all of it was written."""
         with contextlib.suppress(BlockingIOError):
             while self._unsent:
                 sent = os.write(self._pipes.output, self._unsent[:_CHUNK_BYTES])
@@ -153,7 +153,7 @@ class _EarlyConversation:
         self.answered: dict[tuple[str, int | str], tuple[str, str]] = {}
 
     def answer(self, line: bytes | bytearray) -> bytes:
-        """Return the response to a client's message; empty if it must wait until the gateway is loaded."""
+        """Return the response to a client's message; empty if the gateway must answer it after loading."""
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -174,7 +174,7 @@ class _EarlyConversation:
         return result
 
     def _results_for(self, request: ListingRequest) -> Mapping[str, str]:
-        """Return the results that were recorded for the request's client in an earlier run.
+        """Return the list results recorded for the request's client in an earlier run.
 
         Empty if the client has not yet finished the handshake that its request requires.
         """

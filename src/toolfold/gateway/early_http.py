@@ -50,7 +50,7 @@ Headers = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRequest:
-    """A request that was answered from the record, and that the gateway must still process itself."""
+    """Request that was answered with a recorded answer, and that the gateway must still process."""
 
     headers: Headers
     body: bytes
@@ -73,17 +73,17 @@ class OpenConnection:
 
 @dataclass(frozen=True, slots=True)
 class HttpHandover:
-    """State that the early-answer thread passes on to the gateway when the gateway has loaded."""
+    """State passed from the early-answer thread to the gateway once the gateway has loaded."""
 
     connections: list[OpenConnection] = field(default_factory=list)
     answered: list[AnsweredRequest] = field(default_factory=list)
 
 
 class EarlyHttpAnswers:
-    """Thread that answers list requests over HTTP while the gateway loads. Call `stop` when it has loaded."""
+    """Thread that answers list requests over HTTP while the gateway loads; call `stop` once it has loaded."""
 
     def __init__(self, record: ListingRecord, start: HttpStart) -> None:
-        """Listen on the recorded address. Raises OSError or UnicodeError."""
+        """Listen on the address in the record. Raises OSError or UnicodeError."""
         self.start = start
         self.listening = listen_on(start.host, start.port)
         self._conversation = _EarlyHttpConversation(record, start)
@@ -97,7 +97,7 @@ class EarlyHttpAnswers:
         self._thread.start()
 
     def stop(self) -> HttpHandover:
-        """Stop answering requests early, and return the connections' state for the gateway to continue."""
+        """Stop answering requests early, and return the state of the connections to the gateway."""
         os.write(self._wake_write, b"\0")
         self._thread.join()
         os.close(self._wake_read)
@@ -144,7 +144,7 @@ class EarlyHttpAnswers:
 
 
 class _EarlyConnection:
-    """One connection of a client to a gateway that is loading."""
+    """Connection of one client to a gateway that is still loading."""
 
     def __init__(self, accepted: socket.socket, peer: tuple[str, int]) -> None:
         self.socket, self._peer = accepted, peer
@@ -156,7 +156,7 @@ class _EarlyConnection:
         return OpenConnection(self.socket, bytes(self._received), bytes(self._unsent))
 
     def exchange(self, conversation: _EarlyHttpConversation) -> int:
-        """Send and receive without blocking; return the events to poll for, 0 if the gateway takes over.
+        """Send and receive without blocking; return the events to poll for, 0 if the gateway must continue.
 
         Raises OSError if the client is gone.
         """
@@ -213,7 +213,7 @@ def _read_head(head: bytes, path: str) -> tuple[Headers, int] | None:
 
 @dataclass(slots=True)
 class _EarlySession:
-    """An MCP session that was opened with a recorded answer to `initialize`."""
+    """MCP session that was opened with a recorded answer to `initialize`."""
 
     results: Answers
     version: str
@@ -221,7 +221,7 @@ class _EarlySession:
 
 
 class _EarlyHttpConversation:
-    """Recorded answers for the clients that connect while the gateway is loading."""
+    """Recorded answers for clients that connect while the gateway is loading."""
 
     def __init__(self, record: ListingRecord, start: HttpStart) -> None:
         self._record, self.start = record, start

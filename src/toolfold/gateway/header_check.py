@@ -1,4 +1,4 @@
-"""Detect tools whose arguments must be repeated in HTTP headers, which the SDK checks in each call.
+"""Detect tools whose arguments must also be sent in HTTP headers, which the SDK checks in each call.
 
 For that comparison the SDK lists the caller's tools again for each call. Hardly any tool declares a header:
 while none does, there is nothing to compare and the listing is skipped.
@@ -17,7 +17,7 @@ SchemaLookup = Callable[[str], None]
 
 
 class HeaderCheck:
-    """Avoids a tool listing in every call while no tool needs its arguments repeated in HTTP headers."""
+    """Skips the SDK's tool listing in each call while no tool declares arguments in HTTP headers."""
 
     def __init__(self, tools: Callable[[], Snapshot]) -> None:
         self._tools = tools
@@ -28,7 +28,7 @@ class HeaderCheck:
 
     @property
     def lookup(self) -> SchemaLookup | None:
-        """Return a schema lookup that finds nothing, to skip the check; None if a tool needs the check."""
+        """Return an empty schema lookup, to skip the header check; None if a tool needs the check."""
         snapshot = self._tools()
         if self._checked_snapshot is not snapshot:
             self._has_declaration, self._checked_snapshot = self._find_declaration(snapshot), snapshot

@@ -26,7 +26,7 @@ MAX_SILENCE_S = 10.0
 
 
 class Readiness:
-    """Tells whether this replica of the gateway should get new requests."""
+    """Determines whether this replica of the gateway should receive new requests."""
 
     def __init__(self, database: Database | None = None) -> None:
         self._database = database
@@ -34,19 +34,19 @@ class Readiness:
         """True once the process was told to end; requests are still answered for a while."""
 
     def find_problems(self) -> tuple[str, ...]:
-        """Return why this replica should get no new requests; empty if it is ready. Does not block."""
+        """Return why this replica should receive no new requests; empty if it is ready. Does not block."""
         problems = ["the replica is about to stop"] if self.is_draining else []
         if self._database is not None and self._database.seconds_since_contact() > MAX_SILENCE_S:
             problems.append("the database cannot be reached")
         return tuple(problems)
 
     def make_apps(self) -> list[MountedApp]:
-        """Return the apps that answer `/healthz` and `/readyz`."""
+        """Return the ASGI apps for `/healthz` and `/readyz`."""
         return [_ProbeApp("/healthz", lambda: ()), _ProbeApp("/readyz", self.find_problems)]
 
 
 class _ProbeApp:
-    """Answers requests for one path with status 200, or with 503 and the problems."""
+    """ASGI app that responds with status 200, or with 503 and a list of problems."""
 
     def __init__(self, path: str, find_problems: Callable[[], tuple[str, ...]]) -> None:
         self._path, self._find_problems = path, find_problems
@@ -67,10 +67,10 @@ class _ProbeApp:
 
 
 class MetricsApp:
-    """Answers requests for `/metrics` with the counters of a runtime."""
+    """ASGI app for `/metrics` that responds with the counters of a runtime."""
 
     def __init__(self, bus: EventBus, readiness: Readiness, tokens: TokenStore | None = None) -> None:
-        """Start counting events; `tokens` knows how often users reached their limits."""
+        """Start counting events; `tokens` provides the number of requests refused by user limits."""
         from toolfold.telemetry.prometheus import CONTENT_TYPE, PrometheusMetrics
 
         self._tokens = tokens
@@ -93,7 +93,7 @@ class MetricsApp:
 
 
 async def _answer(scope: Scope, send: Send, status: int, text: str, content_type: str) -> None:
-    """Send a text as the response to GET or HEAD; other methods are refused."""
+    """Respond to GET or HEAD with a text; refuse other methods."""
     if scope["method"] not in ("GET", "HEAD"):
         status, text, content_type = 405, json.dumps({"error": "Use GET."}), "application/json"
     body = text.encode()

@@ -76,7 +76,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessPolicy:
-    """Rules for which HTTP requests the gateway accepts, and as which client."""
+    """Rules that decide which HTTP requests the gateway accepts, and which client made each request."""
 
     tokens: TokenStore
     anonymous_client: GatewayClient | None
@@ -103,7 +103,7 @@ class AccessPolicy:
 
     @property
     def requires_token(self) -> bool:
-        """Return True if every client needs a token now."""
+        """Return True if every client currently needs a token."""
         is_in_use = self.oauth is not None or self.tokens.are_in_use()
         return self.anonymous_client is None or (not self.allow_anonymous and is_in_use)
 
@@ -113,7 +113,7 @@ class AccessPolicy:
         return self.anonymous_client is not None and not self.hosts
 
     def authenticate(self, headers: MutableMapping[str, str]) -> GatewayClient | None:
-        """Return the client that made the request; None if it is refused.
+        """Return the client that made the request; None if the request is refused.
 
         A wrong token is refused even where none is needed. Raises RequestRefused if tokens cannot be checked.
         """
@@ -123,11 +123,11 @@ class AccessPolicy:
         return None if token is None else self.find_client(token)
 
     async def prepare(self, headers: Mapping[str, str]) -> None:
-        """Fetch what `authenticate` needs to check a request's access token. Raises RequestRefused."""
+        """Fetch the data that `authenticate` needs to verify an access token. Raises RequestRefused."""
         await self.prepare_token(_read_bearer_token(headers) or "")
 
     async def prepare_token(self, token: str) -> None:
-        """Fetch the keys for an access token and create its user, as `find_client` needs both.
+        """Fetch the keys for an access token and create the token's user, both required by `find_client`.
 
         Nothing is done for other tokens. Raises RequestRefused.
         """
@@ -135,13 +135,13 @@ class AccessPolicy:
             await self.oauth.prepare(token)
 
     def find_client(self, token: str) -> GatewayClient | None:
-        """Return the client of a token; None if there is none. Raises RequestRefused like `authenticate`."""
+        """Return the client of a token; None if the token is unknown. Raises RequestRefused."""
         if self.oauth is not None and is_jwt(token):
             return self.oauth.find_client(token)
         return self.find_token_client(token)
 
     def find_token_client(self, token: str) -> GatewayClient | None:
-        """Return the client of a token made by `toolfold token add`; None if there is none."""
+        """Return the client of a token created by `toolfold token add`; None if the token is unknown."""
         try:
             return self.tokens.find(token)
         except DatabaseUnavailable:  # logged once by what follows the database's changes
@@ -151,7 +151,7 @@ class AccessPolicy:
             raise RequestRefused(503, _FILES_UNREADABLE) from None
 
     def describe_refused_token(self, token: str) -> str:
-        """Return why an existing token is refused, for the log; empty for a token that does not exist."""
+        """Return why an existing token is refused, for the log; empty for an unknown token."""
         try:
             return self.tokens.describe_refusal(token) if token else ""
         except (DatabaseUnavailable, ConfigError):
@@ -166,14 +166,14 @@ class AccessPolicy:
 
 
 class OpenRequests:
-    """The HTTP requests in progress; ends the requests of clients that are no longer accepted."""
+    """HTTP requests in progress; ends the requests of clients that are no longer accepted."""
 
     def __init__(self) -> None:
         self._open: set[GuardedRequest] = set()
 
     @contextmanager
     def track(self, request: GuardedRequest) -> Iterator[None]:
-        """Count a request as in progress during a `with` block."""
+        """Register a request as in progress during a `with` block."""
         self._open.add(request)
         try:
             yield
@@ -188,7 +188,7 @@ class OpenRequests:
 
 
 class GuardedRequest:
-    """Wraps a request so that the app sees a closed connection once its client is no longer accepted."""
+    """Wraps a request so that the app sees a disconnect once the client is no longer accepted."""
 
     def __init__(self, is_accepted: Callable[[], bool], receive: Receive, send: Send) -> None:
         self.is_accepted, self._receive = is_accepted, receive
@@ -281,7 +281,7 @@ async def _admit_client(policy: AccessPolicy, headers: dict[str, str]) -> Gatewa
 
 
 def _read_bearer_token(headers: Mapping[str, str]) -> str | None:
-    """Return the token in the header Authorization; None if there is none or it has another scheme."""
+    """Return the bearer token in the Authorization header; None if there is none."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
 
@@ -319,14 +319,14 @@ def send_while_valid(is_accepted: Callable[[], bool], send: Send) -> Send:
 
 
 def _authenticated_scope(scope: Scope, client: GatewayClient) -> Scope:
-    """Return the ASGI scope with the client's identity and without its token."""
+    """Return the ASGI scope with the client's identity and without the client's token."""
     headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"authorization"]
     return {**scope, "headers": headers, CLIENT_SCOPE_KEY: client, "user": _make_user(client.id)}
 
 
 @functools.lru_cache(maxsize=256)
 def _make_user(client_id: str) -> AuthenticatedUser:
-    """Return a user object for the client, which the SDK compares with the owner of a session."""
+    """Return a user object for the client, which the SDK compares with a session's owner."""
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from mcp.server.auth.provider import AccessToken
 
@@ -347,7 +347,7 @@ async def _send_error(send: Send, error: RequestRefused) -> None:
 
 
 class ServerOptions(TypedDict, total=False):
-    """Options of uvicorn that callers of `make_server_config` set."""
+    """Options of uvicorn that callers of `make_server_config` can set."""
 
     log_config: None
     log_level: str
@@ -379,7 +379,7 @@ def make_server_config(app: App | Starlette, **options: Unpack[ServerOptions]) -
 
 
 class MountedApp(Protocol):
-    """An ASGI app that is served beside the gateway; it checks the access to its paths itself."""
+    """ASGI app served alongside the gateway; it controls access to its paths itself."""
 
     @property
     def path(self) -> str:
@@ -401,7 +401,7 @@ def make_app(
     beside: Sequence[MountedApp] = (),
     listings: HttpListings | None = None,
 ) -> Starlette:
-    """Return an ASGI app that serves the gateway at `path`, and each app of `beside` at its own path.
+    """Return an ASGI app that serves the gateway at `path`, and each app in `beside` at its own path.
 
     `on_start` gets the gateway before the first request. `listings` records the answers to list requests.
     """
@@ -449,7 +449,7 @@ def make_app(
 
 
 def _make_session_manager(gateway: Gateway, json_response: bool) -> Any:
-    """Return the SDK's session manager, which keeps the MCP sessions of all clients over HTTP."""
+    """Return the SDK's session manager for the MCP sessions of all HTTP clients."""
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
 
@@ -482,7 +482,7 @@ def _make_direct_app_class(path: str, serve_gateway: App) -> type[Starlette]:
 
 
 def _redirect_to_folder(path: str) -> Route:
-    """Return a route from `/ui` to `/ui/` for the path `/ui/{path:path}`; the redirect names no host."""
+    """Return a route that redirects `/ui` to `/ui/`, without a host name, for the path `/ui/{path:path}`."""
     from starlette.responses import RedirectResponse
     from starlette.routing import Route
 
@@ -498,7 +498,7 @@ def _describe_resource(policy: AccessPolicy) -> list[ResourceMetadataApp]:
 
 
 class _Endpoint:
-    """An ASGI app as an object, because starlette would call a function with a Request instead."""
+    """ASGI app as an object, because Starlette would call a function with a Request instead."""
 
     def __init__(self, inner: App) -> None:
         self._inner = inner
@@ -517,7 +517,7 @@ def make_access_policy(
     allow_anonymous: bool = False,
     oauth: OAuthResource | None = None,
 ) -> AccessPolicy:
-    """Return the access policy for an address. Raises ConfigError if a token is needed and none exists."""
+    """Return the access policy for an address. Raises ConfigError if a token is required but none exists."""
     if is_loopback(host):
         return AccessPolicy(
             tokens=tokens,

@@ -1,4 +1,4 @@
-"""Accept HTTP connections, also while file descriptors run out, and limit how much is logged about them."""
+"""Accept HTTP connections, even when file descriptors run out, and limit log messages about them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOM
 
 
 def make_connection(server: uvicorn.Server) -> LimitedProtocol:
-    """Return a new connection of a server that uses `make_bounded_protocol`."""
+    """Create a connection for a server that uses `make_bounded_protocol`."""
     made = server.config.http_protocol_class(  # type: ignore[call-arg]
         config=server.config, server_state=server.server_state, app_state=server.lifespan.state
     )
@@ -39,7 +39,7 @@ def make_connection(server: uvicorn.Server) -> LimitedProtocol:
 
 
 class ConnectionAcceptor:
-    """Accepts the connections of a listening socket in an event loop, and waits while no files are left."""
+    """Accepts connections of a listening socket in an event loop; waits if no file descriptors are left."""
 
     def __init__(
         self, listening: socket.socket, make_protocol: Callable[[], asyncio.Protocol], errors: AcceptErrors
@@ -53,13 +53,13 @@ class ConnectionAcceptor:
         self._start()
 
     def close(self) -> None:
-        """Accept no more connections; those that were accepted stay open."""
+        """Stop accepting connections; accepted connections stay open."""
         self._loop.remove_reader(self._listening)
         if self._retry is not None:
             self._retry.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait until the accepted connections have their protocols."""
+        """Wait until all accepted connections have been passed to their protocols."""
         if self._opening:
             await asyncio.wait(self._opening)
 
@@ -67,7 +67,7 @@ class ConnectionAcceptor:
         self._loop.add_reader(self._listening, self._accept)
 
     def _accept(self) -> None:
-        """Accept the waiting connections, at most as many as one burst may have."""
+        """Accept the pending connections, up to the maximum burst size."""
         for _ in range(MAX_PENDING_CONNECTIONS):
             try:
                 accepted, _ = self._listening.accept()
@@ -93,13 +93,13 @@ class ConnectionAcceptor:
 
 
 class _LogInterval:
-    """Decides when a repeated message is logged: the first time, and then once per interval."""
+    """Decides when to log a repeated message: the first time, and then once per interval."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._last, self._unlogged = seconds, -seconds, 0
 
     def count(self) -> int:
-        """Count one more occurrence; return how many there are to log now, or 0 to log nothing yet."""
+        """Count one occurrence; return the number of occurrences to log now, or 0 to log nothing yet."""
         self._unlogged += 1
         now = time.monotonic()
         if now - self._last < self._seconds:
@@ -109,13 +109,13 @@ class _LogInterval:
 
 
 class RefusedRequests:
-    """Logs requests that are not valid HTTP, once per interval: anyone can send many of them."""
+    """Logs requests that are not valid HTTP, at most once per interval, because anyone can send many."""
 
     def __init__(self) -> None:
         self._interval = _LogInterval(REFUSAL_LOG_INTERVAL_S)
 
     def log_refusal(self, problem: str) -> None:
-        """Log why a request was refused, unless another refusal was logged a short time ago."""
+        """Log why a request was refused, unless another refusal was logged recently."""
         if count := self._interval.count():
             log.warning(
                 "an HTTP request was refused: %s (%d refused since this was last logged)", problem, count
@@ -123,7 +123,7 @@ class RefusedRequests:
 
 
 class AcceptErrors:
-    """Logs failures to accept connections because no file descriptors are left, once per interval.
+    """Logs failed accepts because no file descriptors are left, at most once per interval.
 
     asyncio waits a second before it accepts again, but reports every single attempt.
     """
@@ -132,7 +132,7 @@ class AcceptErrors:
         self._interval = _LogInterval(ACCEPT_LOG_INTERVAL_S)
 
     def install(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Set this object as the exception handler of the event loop."""
+        """Register this object as the exception handler of the event loop."""
         loop.set_exception_handler(self)
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -144,7 +144,7 @@ class AcceptErrors:
         self.log_error(error)
 
     def log_error(self, error: OSError) -> None:
-        """Log a failure to accept a connection, unless one was logged a short time ago."""
+        """Log a failure to accept a connection, unless another failure was logged recently."""
         if count := self._interval.count():
             log.error(
                 "cannot accept a connection: %s (%d times since this was last logged). "

@@ -1,4 +1,4 @@
-"""HTTP/1.1 connections of clients, with limits on what a connection may cost.
+"""HTTP/1.1 connections of clients, with limits on the resources that a connection uses.
 
 The application gets a request as soon as its headers are complete, the rest is parsed in slices between which
 other connections are served, a body of many tiny chunks is refused, and a request that gets its response
@@ -34,7 +34,7 @@ _MAX_SMALL_BODY_BYTES = 4_096  # parsed at once, without another turn of the loo
 
 
 class LimitedProtocol(asyncio.Protocol):
-    """HTTP connection of one client, with limits."""
+    """HTTP connection of one client, with resource limits."""
 
     transport: asyncio.Transport
     flow: FlowControl
@@ -67,7 +67,7 @@ class LimitedProtocol(asyncio.Protocol):
         self._received_before = self._unsent_before = b""
 
     def take_over(self, received: bytes, unsent: bytes) -> None:
-        """Continue a connection whose first bytes were received elsewhere. Call it before it is connected.
+        """Continue a connection whose first bytes were received elsewhere; call this before connecting.
 
         Once it is connected, the event loop may deliver what follows at any time.
         """
@@ -115,7 +115,7 @@ class LimitedProtocol(asyncio.Protocol):
         self.flow.resume_writing()
 
     def shutdown(self) -> None:
-        """Close the connection after the current response, because the server stops."""
+        """Close the connection after the current response, because the server is stopping."""
         if self.cycle is None or self.cycle.response_complete:
             self.close()
         else:
@@ -125,14 +125,14 @@ class LimitedProtocol(asyncio.Protocol):
 
     @property
     def has_unread_data(self) -> bool:
-        """Return True if the client has sent more than the requests that were parsed."""
+        """Return True if the client has sent data that was not parsed yet."""
         return bool(self._reader.buffer)
 
     def on_parsed(self) -> None:
-        """Called after a part of the received data was parsed."""
+        """Hook called after a part of the received data was parsed."""
 
     def on_refused(self, problem: str) -> None:
-        """Called before a request that is not valid HTTP gets its response."""
+        """Hook called before the response to a request that is not valid HTTP."""
         log.warning("an HTTP request was refused: %s", problem)
 
     def _parse_slice(self) -> None:
@@ -236,7 +236,7 @@ class LimitedProtocol(asyncio.Protocol):
 
     @property
     def is_closing(self) -> bool:
-        """Return True if the connection was closed, here or by the client."""
+        """Return True if the connection was closed by the server or the client."""
         return self._discarded is not None or self.transport.is_closing()
 
     def send_head(self, head: bytes) -> None:
@@ -275,7 +275,7 @@ class LimitedProtocol(asyncio.Protocol):
             self.flow.resume_reading()
 
     def close(self) -> None:
-        """Close the connection after what was sent has arrived; wait for a client that is still sending."""
+        """Close the connection after all sent data has arrived; wait for a client that is still sending."""
         self._flush_head()
         if self.is_closing or not (self._reader.is_in_body or self._is_refused):
             self.transport.close()

@@ -1,4 +1,4 @@
-"""Record answers to `tools/list` and similar requests, for clients that connect while the gateway starts.
+"""Record answers to `tools/list` and similar requests, for clients that connect while a gateway loads.
 
 Only answers to clients without a token are recorded, and only while clients need none. The requests that were
 answered from the record of an earlier run are handled again in their order: sessions are opened under the ids
@@ -50,7 +50,7 @@ async def _continue_connection(server: uvicorn.Server, opened: OpenConnection) -
 
 
 class HttpListings:
-    """The recorded list answers of one gateway over HTTP: loads, checks and updates them."""
+    """Recorded list answers of one HTTP gateway: loads, checks and updates them."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class HttpListings:
         self._repeating: set[asyncio.Task[None]] = set()
 
     def observe(self, app: App, gateway: Gateway) -> App:
-        """Return the gateway's app wrapped so that its answers to list requests are recorded."""
+        """Wrap the gateway's app so that its answers to list requests are recorded."""
         self._recorder = AnswerRecorder(self._file, gateway, self._http)
 
         async def handle(scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,7 +87,7 @@ class HttpListings:
         return handle
 
     async def repeat_answered(self, app: App) -> None:
-        """Let the gateway process the requests that were answered early; list requests in the background."""
+        """Let the gateway process requests that were answered early; list requests in the background."""
         if self._early is None:
             return
         self._handover = await asyncio.to_thread(self._early.stop)
@@ -108,7 +108,7 @@ class HttpListings:
                 await _continue_connection(server, each)
 
     async def close(self) -> None:
-        """Stop processing early-answered requests, and write answers that are not saved yet."""
+        """Stop processing requests that were answered early, and save unsaved answers."""
         for task in self._repeating:
             task.cancel()
         if self._repeating:
@@ -131,7 +131,7 @@ class HttpListings:
             self._recorder.record_result(client, request.method, format_result(message))
 
     async def _repeat(self, app: App, answered: AnsweredRequest) -> None:
-        """Let the gateway process a request that the client already got a recorded answer to."""
+        """Let the gateway process a request to which the client already got a recorded answer."""
         response = _ResponseCopy(None)
         try:
             await app(_make_scope(answered, self._http), _receive_body(answered.body), response.send)
@@ -145,7 +145,7 @@ class HttpListings:
 
 
 class _ResponseCopy:
-    """Collects the parts of an HTTP response; also sends them on if `send` is given."""
+    """Collects the parts of an HTTP response; also forwards them if `send` is given."""
 
     def __init__(self, send: Send | None) -> None:
         self._send = send
@@ -175,7 +175,7 @@ class _ResponseCopy:
 
 
 def _parse_body(body: bytes) -> ListingRequest | None:
-    """Parse a list request; return None for any other message, in most cases without parsing it."""
+    """Parse a list request; return None for any other message, usually without parsing it."""
     if len(body) > MAX_BODY_BYTES or not any(name in body for name in _METHOD_NAMES):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Parse HTTP/1.1 requests strictly, in steps whose size the caller chooses. Knows no sockets.
+"""Strict HTTP/1.1 request parser that works in steps of a chosen size, independent of sockets.
 
 Where two programs could disagree about the end of a request, an attacker can hide a second request in it. So
 nothing is accepted that HTTP allows a server to refuse: lines without a carriage return, folded headers,
@@ -32,12 +32,12 @@ _FIRST_PRINTABLE = 0x21
 
 
 class BadRequest(Exception):
-    """Raised for a request that is not valid or exceeds a limit. The text is sent to the client."""
+    """Raised for a request that is invalid or exceeds a limit; the message is sent to the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """The request line and the headers of a request."""
+    """Request line and headers of a request."""
 
     method: str
     target: bytes
@@ -78,7 +78,7 @@ def parse_head(head: bytes) -> RequestHead:
 
 
 def _find_body_length(values: dict[bytes, bytes], *, allows_chunks: bool) -> int | None:
-    """Return the length of the body; None if it is sent in chunks."""
+    """Return the length of the body; None if the body is sent in chunks."""
     length, coding = values.get(b"content-length"), values.get(b"transfer-encoding")
     if coding is not None:
         if coding.lower() != b"chunked" or not allows_chunks or length is not None:
@@ -92,13 +92,13 @@ def _find_body_length(values: dict[bytes, bytes], *, allows_chunks: bool) -> int
 
 
 def _split_values(headers: Headers, wanted: bytes) -> list[bytes]:
-    """Return the values of a header that is a list, in lower case."""
+    """Return the values of a comma-separated header, in lower case."""
     texts = [value.lower() for name, value in headers if name == wanted]
     return [each.strip() for text in texts for each in text.split(b",")]
 
 
 class RequestReader:
-    """Reads the requests of one connection, one after the other, from the bytes in `buffer`."""
+    """Reads the requests of one connection sequentially from the bytes in `buffer`."""
 
     def __init__(self) -> None:
         self.buffer = bytearray()
@@ -115,15 +115,15 @@ class RequestReader:
 
     @property
     def is_in_body(self) -> bool:
-        """Return True if the headers were read, but not the whole body."""
+        """Return True if the headers, but not the whole body, have been read."""
         return self.head is not None and not self.is_complete
 
     def start_next(self) -> None:
-        """Prepare for the next request; the last one must be complete."""
+        """Prepare for the next request after the current request is complete."""
         self.head, self.is_complete = None, False
 
     def read_head(self) -> RequestHead | None:
-        """Return the headers if all of them have arrived. Raises BadRequest."""
+        """Return the headers once all of them have arrived. Raises BadRequest."""
         buffer = self.buffer
         if buffer and buffer[0] < _FIRST_PRINTABLE:  # such as TLS, or an empty line
             raise BadRequest("The request line is not valid HTTP/1.1.")
@@ -138,7 +138,7 @@ class RequestReader:
         return head
 
     def read_body(self, max_bytes: int) -> tuple[bytearray, bool]:
-        """Parse at most about `max_bytes` of the body.
+        """Parse at most about `max_bytes` bytes of the body.
 
         Returns the content, and True if more can be parsed now. Raises BadRequest.
         """
@@ -156,7 +156,7 @@ class RequestReader:
         return content, bool(self.buffer) and not self.is_complete
 
     def _read_part(self, content: bytearray, max_bytes: int) -> bool:
-        """Move bytes of the body from the buffer to `content`; return False if there are none."""
+        """Move bytes of the body from the buffer to `content`; return False if the buffer is empty."""
         part = self.buffer[: min(self._missing, max_bytes)]
         if part:
             del self.buffer[: len(part)]
@@ -174,7 +174,7 @@ class RequestReader:
             )
 
     def _read_chunked(self, content: bytearray, max_bytes: int) -> bool:
-        """Parse the next element of a body in chunks; return False if it has not arrived yet."""
+        """Parse the next element of a chunked body; return False if it has not arrived yet."""
         if self._is_in_trailers:
             return self._read_trailers()
         if self._missing:
@@ -209,7 +209,7 @@ class RequestReader:
         return True
 
     def _read_trailers(self) -> bool:
-        """Skip the headers behind the last chunk, which nobody needs."""
+        """Skip the trailer fields after the last chunk, because they are not used."""
         if self.buffer[:2] == b"\r\n":
             del self.buffer[:2]
         else:
@@ -224,7 +224,7 @@ class RequestReader:
         return True
 
     def _take_block(self) -> bytes | None:
-        """Remove everything up to the first empty line from the buffer; None if there is none yet."""
+        """Remove and return the buffer's bytes up to the first empty line; None if there is none yet."""
         buffer = self.buffer
         found = _BLANK_LINE.search(buffer, max(0, self._searched - 2), MAX_HEADER_BYTES)
         if found is None:

@@ -1,4 +1,4 @@
-"""Run an ASGI application for one HTTP request, and write its response. Knows no limits.
+"""Run an ASGI application for one HTTP request and write its response, without resource limits.
 
 The client's version decides how the end of a response of unknown length is shown: by chunks, or for HTTP/1.0
 by closing the connection.
@@ -22,21 +22,21 @@ _SERVER_ERROR = b"Internal Server Error"
 
 
 class ResponseConnection(Protocol):
-    """The connection to which a response is written."""
+    """Connection to which a response is written."""
 
     @property
     def is_closing(self) -> bool: ...
 
     def send_head(self, head: bytes) -> None:
-        """Send the head of a response, together with the start of its body if that comes soon."""
+        """Send the head of a response, together with the start of its body if that follows soon."""
 
     def send(self, data: bytes) -> None: ...
 
     async def drain(self) -> None:
-        """Wait until the client has read enough of what was sent."""
+        """Wait until the client has read enough of the sent data."""
 
     def resume_reading(self) -> None:
-        """Receive more of the request's body."""
+        """Resume receiving the request's body."""
 
     def close(self) -> None: ...
 
@@ -44,7 +44,7 @@ class ResponseConnection(Protocol):
 
 
 class RequestCycle:
-    """A request that is being received, and its response."""
+    """One request that is being received, and its response."""
 
     def __init__(self, connection: ResponseConnection, head: RequestHead, default_headers: Headers) -> None:
         self._connection, self._head, self._default_headers = connection, head, default_headers
@@ -62,7 +62,7 @@ class RequestCycle:
         """Bytes of the response's body that were declared and not sent; None if no length was declared."""
 
     async def run(self, app: Any, scope: dict[str, Any]) -> None:
-        """Call the application; an error that it raises becomes a response with status 500."""
+        """Call the application; respond with status 500 if it raises an exception."""
         try:
             await app(scope, self.receive, self.send)
         except asyncio.CancelledError:  # the server stops
@@ -88,7 +88,7 @@ class RequestCycle:
         await self.send({"type": "http.response.body", "body": _SERVER_ERROR})
 
     async def receive(self) -> dict[str, Any]:
-        """Return what has arrived of the body, or that the client is gone or has its response (ASGI)."""
+        """ASGI `receive`: return the received part of the body, or a disconnect after the response."""
         if self._must_continue and not self._connection.is_closing:
             self._connection.send(b"HTTP/1.1 100 Continue\r\n\r\n")
             self._must_continue = False
@@ -102,7 +102,7 @@ class RequestCycle:
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
     async def send(self, message: Any) -> None:
-        """Write the head of the response, or a part of its body (ASGI)."""
+        """ASGI `send`: write the head of the response or a part of its body."""
         await self._connection.drain()
         if self.disconnected:
             return
@@ -126,7 +126,7 @@ class RequestCycle:
         self._connection.send_head(b"".join((first, *lines, b"\r\n")))
 
     def _set_framing(self, status: int, headers: Headers) -> Headers:
-        """Decide how the end of the body is shown, and return the headers for it."""
+        """Choose the response's framing (length, chunks or close), and return the headers for it."""
         values = dict(headers)
         self.keep_alive &= b"close" not in values.get(b"connection", b"").lower()
         has_body = self._head.method != "HEAD" and status not in (204, 304)

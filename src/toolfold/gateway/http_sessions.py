@@ -1,4 +1,4 @@
-"""Limit the MCP sessions of each client over HTTP, and choose which session is closed first.
+"""Limit the number of MCP sessions of each HTTP client, and choose which session to close first.
 
 A client that opens sessions and abandons them loses its own oldest ones. A session that is in use, by a
 request, an open stream or a call in progress, is never closed to make room. Built on the SDK's manager.
@@ -36,7 +36,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def quota_key(client: GatewayClient, scope: Scope) -> str:
-    """Return the key by which sessions are counted: the token, or an anonymous client's IP address."""
+    """Return the key for counting sessions: the client's token, or the IP address without a token."""
     if client.name != ANONYMOUS:
         return client.id
     peer = scope.get("client") or ("", 0)
@@ -44,10 +44,10 @@ def quota_key(client: GatewayClient, scope: Scope) -> str:
 
 
 class SessionUse:
-    """Counts the open sessions of each client, and knows which of them are in use."""
+    """Counts the open sessions of each client, and tracks which sessions are in use."""
 
     def __init__(self, is_busy: Callable[[str], bool]) -> None:
-        """Start without sessions; `is_busy` tells if a session has a call in progress."""
+        """Start without sessions; `is_busy` returns True for a session with a call in progress."""
         self._is_busy = is_busy
         self._quota_keys: dict[str, str] = {}
         self._last_used: dict[str, float] = {}
@@ -70,7 +70,7 @@ class SessionUse:
 
     @contextmanager
     def add_session(self, session: str, key: str) -> Iterator[None]:
-        """Add a session whose opening request is served in the `with` block."""
+        """Register a session during the `with` block that serves its opening request."""
         self._quota_keys[session] = key
         self._unopened.add(session)
         try:
@@ -80,7 +80,7 @@ class SessionUse:
 
     @contextmanager
     def count_request(self, session: str, is_open: Callable[[str], bool]) -> Iterator[None]:
-        """Count a request of a session, which is in use until the request ends."""
+        """Count a request of a session as in progress, which keeps the session in use until it ends."""
         self._requests[session] += 1
         try:
             yield
@@ -92,14 +92,14 @@ class SessionUse:
                 self.remove_session(session)
 
     def remove_session(self, session: str) -> None:
-        """Remove the entries of a session that was closed."""
+        """Remove the entries of a closed session."""
         self._quota_keys.pop(session, None)
         self._last_used.pop(session, None)
         if not self._requests[session]:
             del self._requests[session]
 
     def find_crowded_key(self, key: str) -> str | None:
-        """Return the quota key of which a session must be closed before `key` may open one; None if none."""
+        """Return the quota key that must close a session before `key` may open one; None if none must."""
         open_ = (owner for each, owner in self._quota_keys.items() if each not in self._unopened)
         counts = Counter(open_) + self._opening
         if counts[key] >= MAX_HTTP_SESSIONS_PER_CLIENT:
@@ -109,7 +109,7 @@ class SessionUse:
         return None
 
     def find_oldest_idle(self, key: str) -> str | None:
-        """Return the least recently used idle session of this quota key; None if all are in use."""
+        """Return the least recently used idle session of this quota key; None if all sessions are in use."""
         unused = [
             each for each, owner in self._quota_keys.items() if owner == key and not self._requests[each]
         ]
@@ -122,7 +122,7 @@ def make_limited_manager(
     client_of: Callable[[Scope], GatewayClient],
     is_busy: Callable[[str], bool],
 ) -> type[Any]:
-    """Return the SDK's session manager with limits added; `is_busy` tells if a session has a running call.
+    """Return the SDK's session manager with limits; `is_busy` returns True for a session with a running call.
 
     Raises SourceError if the manager lacks a method that is overridden here.
     """
@@ -168,12 +168,12 @@ def make_limited_manager(
             use.remove_session(session_id)
 
         async def discard_open_session(self, session_id: str) -> None:
-            """Close a session, if it is open."""
+            """Close a session if it is open."""
             if (transport := self.open_sessions.get(session_id)) is not None:
                 await self.discard_session(session_id, transport)
 
         async def _make_room(self, key: str) -> bool:
-            """Close an idle session if one more would exceed a limit; return False if no session is idle."""
+            """Close an idle session if a limit is reached; return False if no session is idle."""
             crowded = use.find_crowded_key(key)
             if crowded is None:
                 return True

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def limit_jobs_by_token(
     tokens: TokenStore, *, allow_anonymous: bool
 ) -> Callable[[Job], Sequence[GrantLimit]]:
-    """Return a function that limits a client's job to the toolsets that its token allows now.
+    """Return a function that limits a client's job to the toolsets that its token currently allows.
 
     It raises JobRejected if the client has lost its token. Programs that connect over stdio have none.
     """

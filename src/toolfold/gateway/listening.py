@@ -1,4 +1,4 @@
-"""Open the gateway's listening socket, with the standard library only, before slow imports."""
+"""Open the gateway's listening socket before slow imports, with the standard library only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_PENDING_CONNECTIONS = 128
 
 
 def listen_on(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address. Raises OSError, or UnicodeError for an invalid name."""
+    """Return a socket that listens on an address. Raises OSError, or UnicodeError for an invalid host."""
     family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     # asyncio sets TCP_NODELAY only if the protocol is given; without it, small responses are delayed.
     listening = socket.socket(family, kind, socket.IPPROTO_TCP)
@@ -28,7 +28,7 @@ def listen_on(host: str, port: int) -> socket.socket:
 
 
 def detect_vanished_peers(listening: socket.socket) -> None:
-    """Enable keepalive on a listening socket, so that the system closes connections to lost clients.
+    """Enable keepalive on a listening socket, so that the system closes connections of vanished clients.
 
     Accepted sockets inherit the options.
     """

@@ -1,4 +1,4 @@
-"""Record answers to list requests, so that the next gateway process can send them before it has loaded.
+"""Record answers to list requests, which the next gateway process can send while it is loading.
 
 There is one file for each way the gateway is started: its version, command line, working directory and
 environment. The file names every input that the answers depend on (configuration, trust, lock files, listings
@@ -46,7 +46,7 @@ Answers = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ListingRequest:
-    """A list request whose answer may be recorded, and the client that made it."""
+    """List request whose answer may be recorded, and the client that made it."""
 
     id: int | str
     method: str
@@ -61,7 +61,7 @@ class ListingRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpStart:
-    """How an HTTP gateway listens, and which clients it serves without a token."""
+    """Address on which an HTTP gateway listens, and the clients that it serves without a token."""
 
     host: str
     port: int
@@ -74,7 +74,7 @@ class HttpStart:
 
     @classmethod
     def parse(cls, found: object) -> HttpStart | None:
-        """Read from the record how its gateway listened; return None for stdio. Raises ValueError."""
+        """Parse the listening address of the gateway in a record; None for stdio. Raises ValueError."""
         if found is None:
             return None
         if not isinstance(found, dict):
@@ -90,7 +90,7 @@ class HttpStart:
 
 
 def parse_request(method: object, request_id: object, params: object) -> ListingRequest | None:
-    """Parse a list request, such as `tools/list`, or `initialize`; return None for any other message."""
+    """Parse an `initialize` or list request, such as `tools/list`; return None for any other message."""
     if not isinstance(method, str) or method not in (*RECORDED, "ping"):
         return None
     if isinstance(request_id, bool) or not isinstance(request_id, int | str):
@@ -106,7 +106,7 @@ def parse_request(method: object, request_id: object, params: object) -> Listing
 
 
 def digest_json(value: object) -> str:
-    """Return a hash of a JSON value that does not depend on the order of keys."""
+    """Return a hash of a JSON value that is independent of the order of keys."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -121,7 +121,7 @@ class ListingRecord:
     """How an HTTP gateway was started; None for a gateway over stdio."""
 
     def read(self) -> bool:
-        """Load recorded answers from the record file; return False and load nothing if it cannot be used."""
+        """Load recorded answers from the record file; return False and load nothing if it is unusable."""
         try:
             found = json.loads(_private_content(self.file))
             if found["format"] != FORMAT or found["inputs"] != digest_inputs(map(Path, found["inputs"])):
@@ -133,7 +133,7 @@ class ListingRecord:
         return True
 
     def record_result(self, client: str, method: str, result: str | None) -> bool:
-        """Record the result of a list request for a client; None removes it. Return True if that is a change.
+        """Record or, with None, remove a list result of a client; return True if the record has changed.
 
         Only the MAX_CLIENTS latest clients are kept.
         """
@@ -148,7 +148,7 @@ class ListingRecord:
         return has_changed
 
     def to_json(self, inputs: Mapping[str, str]) -> str:
-        """Return the record as JSON for its file; the oldest clients are left out if it is too long."""
+        """Return the record as JSON for its file, without the oldest clients if it is too long."""
         clients = dict(self.clients)
         http = asdict(self.http) if self.http else None
         while True:
@@ -159,7 +159,7 @@ class ListingRecord:
 
 
 def locate_record_file(arguments: Sequence[str], environment: Mapping[str, str]) -> Path:
-    """Return the path of the record file for a gateway that starts now with these arguments. Raises OSError.
+    """Return the path of the record file for a gateway started with these arguments. Raises OSError.
 
     The file also depends on the current directory, environment variables and versions.
     """
@@ -175,7 +175,7 @@ def _is_relevant_variable(name: str) -> bool:
 
 
 def digest_inputs(paths: Iterable[Path]) -> dict[str, str]:
-    """Return a hash of the content of each given file. Raises ValueError if there is too much to read."""
+    """Return a hash of each path's content. Raises ValueError if there is too much content to read."""
     found: dict[str, str] = {}
     left = MAX_INPUT_BYTES
     for path in paths:

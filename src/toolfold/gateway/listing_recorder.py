@@ -1,4 +1,4 @@
-"""Keep the recorded answers to list requests up to date while the gateway serves its clients.
+"""Keep the recorded answers to list requests up to date while the gateway is running.
 
 `AnswerRecorder` writes the record. `ListingRecorder` sees every message of the client over stdio in both
 directions: it drops the gateway's own answers to requests that were answered from the record, and notifies
@@ -46,7 +46,7 @@ Answered = dict[tuple[str, int | str], tuple[str, str]]
 
 
 class AnswerRecorder:
-    """Records answers to list requests in a file; without a file it records nothing."""
+    """Records answers to list requests in a file; does nothing if there is no file."""
 
     def __init__(self, file: Path | None, gateway: Gateway, http: HttpStart | None = None) -> None:
         self._gateway = gateway
@@ -59,19 +59,19 @@ class AnswerRecorder:
         gateway.on_list_changed = self.drop_answers
 
     def record_result(self, client: str, method: str, result: str | None) -> None:
-        """Record the gateway's result of a list request for a client; None removes the recorded result."""
+        """Record the gateway's list result for a client; None removes the recorded result."""
         if self._record is not None and self._record.record_result(client, method, result):
             self._schedule_save()
 
     def drop_answers(self, kind: str) -> None:
-        """Remove the recorded answers for one kind of list, such as tools, because that list has changed."""
+        """Remove the recorded answers for a kind of list, such as tools, because that list has changed."""
         for answers in self._record.clients.values() if self._record else ():
             for method in [each for each in answers if LISTINGS.get(each) == kind]:
                 del answers[method]
         self._schedule_save()
 
     def compare_answer(self, method: str, result: str | None, recorded: str) -> None:
-        """Notify clients of a changed list if the result differs from the recorded one that they got."""
+        """Notify clients of a changed list if the result differs from the recorded result sent to them."""
         kind = LISTINGS.get(method)
         if kind is None or not _has_changed(result, recorded):
             return
@@ -80,7 +80,7 @@ class AnswerRecorder:
         task.add_done_callback(self._notifying.discard)
 
     async def close(self) -> None:
-        """Write answers that are not saved yet to the record file."""
+        """Save unsaved answers to the record file."""
         if self._save_task is not None and not self._save_task.done():
             self._save_task.cancel()
             await asyncio.to_thread(self._write_record)
@@ -94,7 +94,7 @@ class AnswerRecorder:
         await asyncio.to_thread(self._write_record)
 
     def _write_record(self) -> None:
-        """Write the record file; errors are not reported, because the gateway works without a record."""
+        """Write the record file; ignore errors, because the gateway works without a record."""
         assert self._record is not None  # noqa: S101 - only scheduled if there is a record
         file, http = self._record.file, self._record.http
         with contextlib.suppress(OSError, ValueError, ToolfoldError, RuntimeError):
@@ -118,7 +118,7 @@ class ListingRecorder(AnswerRecorder):
         """Set at the end of input: errors of requests that are cancelled then are not recorded."""
 
     def see_message(self, message: JSONRPCMessage) -> None:
-        """Remember a client's request if its answer is to be recorded."""
+        """Store a client's request if its answer will be recorded."""
         id_, method = getattr(message, "id", None), getattr(message, "method", None)
         request = parse_request(method, id_, getattr(message, "params", None))
         if request is None or request.method not in RECORDED:
@@ -159,7 +159,7 @@ def _has_changed(result: str | None, recorded: str) -> bool:
 
 
 def list_record_inputs(runtime: Runtime, *, has_tokens: bool) -> Iterator[Path]:
-    """Yield every file and directory that influences which lists clients are shown.
+    """Yield every file and directory that influences the lists sent to clients.
 
     With `has_tokens`, also those that decide whether clients need a token.
     """
@@ -178,7 +178,7 @@ def list_record_inputs(runtime: Runtime, *, has_tokens: bool) -> Iterator[Path]:
 
 
 def _project_files(config: Config) -> Iterator[Path]:
-    """Yield the paths at which a project's settings file or repository was searched for."""
+    """Yield the paths that were searched for a project's settings file or repository."""
     start = config.paths.current_dir
     for folder in (start, *start.parents):
         yield folder / PROJECT_FILE
@@ -199,7 +199,7 @@ def _walk_directory(folder: Path) -> Iterator[Path]:
 
 
 def _remove_old_files(folder: Path) -> None:
-    """Remove the oldest record files beyond MAX_FILES."""
+    """Delete the oldest record files above the limit MAX_FILES."""
     files = sorted(folder.glob("*.json"), key=lambda each: each.stat().st_mtime, reverse=True)
     for each in files[MAX_FILES:]:
         each.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Measure the tool list that a gateway client gets, and the tokens saved by not listing every tool."""
+"""Measure a gateway client's tool list, and the tokens saved by not listing every tool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Count = Callable[[Sequence[Tool]], int]
 
 @dataclass(frozen=True, slots=True)
 class ListingSize:
-    """Numbers of tools and tokens in a client's tool list. Bridge tools are not counted as tools."""
+    """Numbers of tools and tokens in a client's tool list, and of the tools left out of it."""
 
     shown: int
     deferred: int
@@ -40,7 +40,7 @@ class ListingSize:
 
 
 def measure_listing(session: Session, *, exact: bool = False) -> ListingSize:
-    """Measure the tool list of a session; with `exact`, use the tokenizer, which loads slowly."""
+    """Measure the tool list of a session; with `exact`, use the tokenizer, which is slow to load."""
     turn = session.assemble()
     count = _count_tokens if exact else _estimate_tokens
     offered = [tool for tool in turn.offered if not _is_stand_in(tool)]
@@ -50,7 +50,7 @@ def measure_listing(session: Session, *, exact: bool = False) -> ListingSize:
 
 
 def _is_stand_in(tool: Tool) -> bool:
-    """Return True if a tool was generated for resources or prompts, which clients can request directly."""
+    """Return True if a tool was generated for resources or prompts that clients can request directly."""
     return tool.source.kind == MCP_SOURCE and tool.own_name in RESOURCE_AND_PROMPT_TOOLS
 
 

@@ -1,4 +1,4 @@
-"""Log file of all gateways of one user: clients, calls, servers and problems, without secrets.
+"""Log file of all gateways of one user, with clients, calls, servers and problems, but no secrets.
 
 All gateways append to the same file, each line with the process id of its gateway. The file is readable by
 the user only, and so is its one predecessor; together they have a maximum size.
@@ -33,7 +33,7 @@ def gateway_log_path(state_dir: Path) -> Path:
 
 @contextlib.contextmanager
 def log_to_file(file: Path, redact: Callable[[str], str]) -> Iterator[None]:
-    """During a `with` block, write Toolfold's log messages from level `info`, and all warnings, to the file.
+    """Write Toolfold's log messages from level `info`, and all warnings, to the file in a `with` block.
 
     Handlers that exist already keep to the level that is configured now.
     """
@@ -57,7 +57,7 @@ def log_to_file(file: Path, redact: Callable[[str], str]) -> Iterator[None]:
 
 
 class AppendOnlyFile:
-    """A file that several processes append to, and that is replaced when it has reached its maximum size."""
+    """File to which several processes append, and which is replaced when it has reached its maximum size."""
 
     def __init__(self, file: Path, max_bytes: int = MAX_LOG_BYTES) -> None:
         self._file, self._path, self._max_bytes = file, str(file), max_bytes
@@ -95,7 +95,7 @@ class AppendOnlyFile:
         return os.fstat(self._descriptor)
 
     def _replace(self) -> None:
-        """Rename the full log file under a lock, so that only one process does so."""
+        """Rename the full log file under a lock, so that only one process renames it."""
         with contextlib.suppress(ImportError):
             import fcntl
 

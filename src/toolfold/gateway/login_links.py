@@ -1,4 +1,4 @@
-"""Links with which a user of the gateway logs in to an MCP server: for one user and server, valid once.
+"""One-time links with which a user of the gateway logs in to an MCP server.
 
 In memory, or in the database that replicas share, because the browser may reach another replica than the
 client whose call needs the login. Only hashes are stored.
@@ -23,30 +23,30 @@ MAX_LINKS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LoginLink:
-    """What a link is for."""
+    """User and MCP server for which a login link was created."""
 
     user_id: str
     server: str
 
 
 class LoginLinks(ABC):
-    """Links to the login page that are still valid. Thread-safe; methods may block."""
+    """Valid links to the login page. Thread-safe; methods may block."""
 
     @abstractmethod
     def create(self, user_id: str, server: str) -> str:
-        """Return the secret part of a new link."""
+        """Create a login link and return its secret code."""
 
     @abstractmethod
     def find(self, code: str) -> LoginLink | None:
-        """Return what a link is for; None if it is not valid, or no longer."""
+        """Return the user and server of a login link; None if the link is invalid or expired."""
 
     @abstractmethod
     def use(self, code: str) -> LoginLink | None:
-        """Return what a link is for and make it invalid; None if it is not valid, or no longer."""
+        """Invalidate a login link and return its user and server; None if it is invalid or expired."""
 
 
 class LocalLoginLinks(LoginLinks):
-    """Links in the memory of this process."""
+    """Login links in the memory of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class LocalLoginLinks(LoginLinks):
 
 
 class SharedLoginLinks(LoginLinks):
-    """Links in the database that replicas share. Methods raise DatabaseError."""
+    """Login links in the database that replicas share. Methods raise DatabaseError."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

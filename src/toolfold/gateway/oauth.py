@@ -1,4 +1,4 @@
-"""The gateway as an OAuth resource server: accepts access tokens of an identity provider, for known users.
+"""OAuth resource server: accepts an identity provider's access tokens for users of the gateway.
 
 Follows the authorization chapter of the MCP specification: a refused request tells the client where the
 metadata of this resource is (RFC 9728), and the metadata names the identity provider. A token must be issued
@@ -52,7 +52,7 @@ class OAuthResource:
     def __init__(
         self, settings: OAuthResourceSettings, users: UserStore, issuer: Issuer | None = None
     ) -> None:
-        """Configure which tokens are accepted; nothing is fetched yet."""
+        """Configure which tokens are accepted, without fetching anything."""
         self._settings, self._users = settings, users
         self._audiences = frozenset(settings.audiences or (settings.resource,))
         self._verifier = AccessTokenVerifier(
@@ -69,12 +69,12 @@ class OAuthResource:
 
     @property
     def metadata_paths(self) -> tuple[str, ...]:
-        """Return the paths of the metadata document, with and without the path of the resource."""
+        """Return the paths of the metadata document, with and without the resource's path."""
         path = urlsplit(self._settings.resource).path.rstrip("/")
         return tuple(dict.fromkeys((METADATA_PATH + path, METADATA_PATH)))
 
     def describe(self) -> dict[str, object]:
-        """Return the metadata of this resource, as RFC 9728 defines them."""
+        """Return the metadata of this resource as defined by RFC 9728."""
         scopes = list(self._settings.required_scopes)
         return {
             "resource": self._settings.resource,
@@ -85,11 +85,11 @@ class OAuthResource:
         }
 
     def is_own_token(self, token: str) -> bool:
-        """Return True if a text looks like an access token for this gateway. Nothing is verified."""
+        """Return True if a text looks like an access token for this gateway, without verifying it."""
         return is_jwt(token) and is_issued_for(token, self._settings.issuer, self._audiences)
 
     async def prepare(self, token: str) -> None:
-        """Fetch the keys for a token and create its user, before `find_client`. Raises RequestRefused."""
+        """Fetch the keys for a token and create its user, for `find_client`. Raises RequestRefused."""
         try:
             await self._verifier.prepare(token)
         except InvalidToken as error:
@@ -102,7 +102,7 @@ class OAuthResource:
             await self._create_missing_user(self._verify(token))
 
     def find_client(self, token: str) -> GatewayClient:
-        """Return the client of an access token. Does not block. Raises RequestRefused.
+        """Return the client of an access token, without blocking. Raises RequestRefused.
 
         It is refused as soon as its user is disabled or removed.
         """
@@ -158,7 +158,7 @@ class OAuthResource:
             raise RequestRefused(503, "Users cannot be checked now. Try again later.") from None
 
     async def _create_missing_user(self, token: AccessToken) -> None:
-        """Create the user of a verified token, only once even if several requests need it."""
+        """Create the user of a verified token, only once for concurrent requests."""
         if self._find_user(token) is not None:
             return
         task = self._creating.get(token.subject)
@@ -185,7 +185,7 @@ class OAuthResource:
 
 
 class ResourceMetadataApp:
-    """Serves the OAuth metadata of the gateway to every client and web page, without a token."""
+    """ASGI app that serves the gateway's OAuth metadata to all clients and web pages, without a token."""
 
     def __init__(self, resource: OAuthResource, policy: AccessPolicy, path: str) -> None:
         self._policy, self.path = policy, path
@@ -215,5 +215,5 @@ class ResourceMetadataApp:
 
 
 def _quote(value: str) -> str:
-    """Return a text escaped for a quoted string in an HTTP header."""
+    """Escape a text for a quoted string in an HTTP header."""
     return re.sub(r'[^\x20-\x7e]|["\\]', "", value)

@@ -1,4 +1,4 @@
-"""Find the process at the other end of a connection, and whether a tool call has started it.
+"""Find the process that opened a connection, and determine whether a tool call started it.
 
 A process of a tool that connects to the gateway could approve its own call. So the client's socket is looked
 up among the sockets of this machine, and every process that holds it is checked. This is done only before
@@ -35,7 +35,7 @@ FdDirs = Callable[[Path], list[Path]]
 
 
 class PeerOrigin(Enum):
-    """Whether a client's process was started by the user, by a tool call, or on another machine."""
+    """Origin of a client's process: started by the user, by a tool call, or on another machine."""
 
     OTHER_MACHINE = "on another machine"
     USER = "not started by a tool call"
@@ -53,7 +53,7 @@ class PeerConnection:
 
 
 class PeerProcesses:
-    """Finds out whether a tool call started a client's process, and remembers it for each connection."""
+    """Determines whether a tool call started a client's process, and caches the result per connection."""
 
     def __init__(self) -> None:
         self._lookup_lock = asyncio.Lock()
@@ -79,7 +79,7 @@ class PeerProcesses:
             return await asyncio.to_thread(self._look_up_origin, PeerConnection(client, server))
 
     def _look_up_origin(self, connection: PeerConnection) -> PeerOrigin:
-        """Return whether a tool call started the client's process; cached by the inode of its socket."""
+        """Return the origin of the client's process; cached by the inode of its socket."""
         inode = find_socket(connection)
         if inode == _NO_SOCKET:
             return _origin_without_socket(connection)
@@ -95,7 +95,7 @@ class PeerProcesses:
 
 
 def find_socket(connection: PeerConnection) -> str:
-    """Return the inode of the client's socket; "0" if this machine has none or it was closed."""
+    """Return the inode of the client's socket; "0" if it is not on this machine or was closed."""
     try:
         clients, servers = _format_address(connection.client), _format_address(connection.server)
     except ValueError:
@@ -110,7 +110,7 @@ def find_socket(connection: PeerConnection) -> str:
 
 
 def _format_address(address: Address) -> frozenset[str]:
-    """Return the spellings of an IP address that the tables in /proc/net use."""
+    """Return the notations of an IP address in the tables of /proc/net."""
     ip = ipaddress.ip_address(address[0])
     if ip.version == 6 and ip.ipv4_mapped:
         ip = ip.ipv4_mapped
@@ -173,7 +173,7 @@ def find_origin(inode: str) -> PeerOrigin:
 
 
 def _find_holders(inode: str, folders: FdDirs) -> tuple[list[int], list[int]]:
-    """Return the processes that have a socket open, and those whose descriptors cannot be read."""
+    """Return the processes that have a socket open, and the processes whose descriptors are unreadable."""
     holders, unreadable = [], []
     for pid in _all_pids():
         try:
@@ -185,7 +185,7 @@ def _find_holders(inode: str, folders: FdDirs) -> tuple[list[int], list[int]]:
 
 
 def _holds_socket(pid: int, inode: str, folders: FdDirs) -> bool:
-    """Return True if a process has a socket open. Raises PermissionError if that cannot be read."""
+    """Return True if a process has a socket open. Raises PermissionError without access to descriptors."""
     wanted = f"socket:[{inode}]"
     for folder in folders(_PROC / str(pid)):
         try:
@@ -202,7 +202,7 @@ def _holds_socket(pid: int, inode: str, folders: FdDirs) -> bool:
 
 
 def _read_link(path: str) -> str:
-    """Return the target of a file descriptor link; empty if the descriptor was closed in between."""
+    """Return the target of a file descriptor link; empty if the descriptor was closed meanwhile."""
     try:
         return os.readlink(path)  # noqa: PTH115 - the target is not a path
     except FileNotFoundError:
@@ -214,7 +214,7 @@ def _process_fd_dir(process: Path) -> list[Path]:
 
 
 def _thread_fd_dirs(process: Path) -> list[Path]:
-    """Return the descriptor directory of each thread, because threads may have their own."""
+    """Return the descriptor directory of each thread, because threads may have separate descriptors."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return [each / "fd" for each in (process / "task").iterdir()]
     return []

@@ -1,4 +1,4 @@
-"""Log which rule refuses what a client asks for.
+"""Log which rule refuses a client's request.
 
 The client itself gets the same response as for something that does not exist, after the same time: reasons
 are found in a thread, and nobody waits for them.
@@ -29,7 +29,7 @@ MAX_PENDING = 4
 
 
 class RefusalLog:
-    """Logs the rules by which requests of clients are refused. Used in one event loop."""
+    """Logs the rules that refuse requests of clients. Used in one event loop."""
 
     def __init__(self, runtime: Runtime, tokens: TokenStore | None) -> None:
         self._runtime, self._tokens = runtime, tokens
@@ -44,7 +44,7 @@ class RefusalLog:
         granted: frozenset[str],
         find_tools: Callable[[], Iterable[Tool]],
     ) -> None:
-        """Log why a client may not use what it has requested, if that exists.
+        """Log why a client may not use the requested tool, resource or prompt, if it exists.
 
         `find_tools` returns the tools that the client would need; `granted` are those it may use.
         """

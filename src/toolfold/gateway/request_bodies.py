@@ -1,4 +1,4 @@
-"""Read the bodies of HTTP requests within limits, before the MCP SDK sees them.
+"""Read the bodies of HTTP requests within limits, before they are passed to the MCP SDK.
 
 A request whose headers break a limit is refused before anything is read. A body has limits on its bytes, its
 time and its structure, and the bodies of all requests in progress share a limit.
@@ -30,7 +30,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyLimits:
-    """Limits on the bodies of HTTP requests, for one request, one client and all clients together."""
+    """Limits on the bodies of HTTP requests: per request, per client and in total."""
 
     max_bytes: int
     max_items: int | None
@@ -47,7 +47,7 @@ class RequestRefused(Exception):
     def __init__(
         self, status: int, problem: str, *, challenge: str = "", retry_after_s: int = 0, log_text: str = ""
     ) -> None:
-        """Store status and message of the refusal; `challenge` is the value of the header WWW-Authenticate.
+        """Store status and message of the refusal; `challenge` is the WWW-Authenticate header.
 
         `retry_after_s` is that of Retry-After; 0 for none. `log_text` is for the gateway's log, instead of
         the message: the client must not learn, for example, that its user is disabled.
@@ -58,7 +58,7 @@ class RequestRefused(Exception):
 
 
 class ClientGone(Exception):
-    """Raised if the client closed the connection before its HTTP request was complete."""
+    """Raised if the client closes the connection before its HTTP request is complete."""
 
 
 def require_readable(method: str, headers: Mapping[str, str]) -> None:
@@ -91,7 +91,7 @@ class RequestBodies:
     """Reads request bodies within limits per client and in total."""
 
     def __init__(self, limits: BodyLimits | None = None) -> None:
-        """Create a reader of request bodies; the default limits are those for MCP messages."""
+        """Create a reader of request bodies, by default with the limits for MCP messages."""
         self._own_limits = limits
         self._readers: Counter[str] = Counter()
         self._buffered: Counter[str] = Counter()
@@ -108,7 +108,7 @@ class RequestBodies:
 
     @property
     def buffered_bytes(self) -> int:
-        """Return the bytes of all bodies that are in memory."""
+        """Return the total size in bytes of all bodies in memory."""
         return self._total_bytes
 
     async def read(self, client: str, receive: Receive) -> bytes:
@@ -118,7 +118,7 @@ class RequestBodies:
 
     @contextmanager
     def reserve(self, client: str) -> Iterator[BodyReservation]:
-        """Yield a counter for the memory of one request body, which is released when the block ends."""
+        """Yield a memory counter for one request body, which is released when the block ends."""
         reservation = BodyReservation(client)
         try:
             yield reservation

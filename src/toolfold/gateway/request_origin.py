@@ -11,13 +11,13 @@ _HOST_AND_PORT = re.compile(r"([^\s/?#@\\\[\]:,]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0
 
 
 def is_accepted_host(host: str, hosts: Collection[str]) -> bool:
-    """Return True if the `Host` header names this machine, or one of `hosts`; any port is accepted."""
+    """Return True if the `Host` header names this machine or one of `hosts`, with any port."""
     name = _parse_hostname(host)
     return name in _LOOPBACK_NAMES or name in hosts
 
 
 def is_accepted_origin(origin: str, origins: Collection[str]) -> bool:
-    """Return True if a web page of this origin may use the gateway: from this machine or in `origins`."""
+    """Return True if web pages of this origin may use the gateway: this machine's, or one in `origins`."""
     if origin in origins:
         return True
     scheme, _, rest = origin.partition("://")

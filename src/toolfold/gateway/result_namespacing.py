@@ -1,4 +1,4 @@
-"""Rewrite resource URIs, prompt names and questions in servers' results for gateway clients.
+"""Rewrite resource URIs, prompt names and user prompts in servers' results for gateway clients.
 
 URIs get the prefix of the server that sent them, so that reading one never reaches another server. Untrusted
 text is marked where results are converted. Knows the protocol's types, and no client.
@@ -25,19 +25,19 @@ _WEB_SCHEMES = ("http://", "https://")  # clients fetch these themselves
 
 
 def has_resource_uris(result: mcp_types.CallToolResult) -> bool:
-    """Return True if the result contains resources or links to them."""
+    """Return True if the result contains resources or resource links."""
     return any(block.type in ("resource", "resource_link") for block in result.content)
 
 
 def prefix_call_result(result: mcp_types.CallToolResult, add_prefix: AddPrefix) -> mcp_types.CallToolResult:
-    """Return the result of `tools/call` with prefixed resource URIs."""
+    """Prefix the resource URIs in a `tools/call` result."""
     return result.model_copy(update={"content": [_prefix_block(each, add_prefix) for each in result.content]})
 
 
 def prefix_read_result(
     result: mcp_types.ReadResourceResult, add_prefix: AddPrefix
 ) -> mcp_types.ReadResourceResult:
-    """Return the result of `resources/read` with prefixed URIs."""
+    """Prefix the URIs in a `resources/read` result."""
     contents = [each.model_copy(update={"uri": add_prefix(str(each.uri))}) for each in result.contents]
     return result.model_copy(update={"contents": contents})
 
@@ -45,7 +45,7 @@ def prefix_read_result(
 def prefix_prompt_result(
     result: mcp_types.GetPromptResult, add_prefix: AddPrefix
 ) -> mcp_types.GetPromptResult:
-    """Return the result of `prompts/get` with prefixed resource URIs."""
+    """Prefix the resource URIs in a `prompts/get` result."""
     messages = [
         each.model_copy(update={"content": _prefix_block(each.content, add_prefix)})
         for each in result.messages
@@ -56,7 +56,7 @@ def prefix_prompt_result(
 def prefix_listing(
     items: Iterable[tuple[str, M]], field: str, add_prefix: Callable[[str, str], str]
 ) -> list[M]:
-    """Return the list items of several servers; the server's prefix is added to `field` of each item."""
+    """Join the list items of several servers, adding the server's prefix to `field` of each item."""
     return [
         mark_result(each, mark_injections).model_copy(
             update={field: add_prefix(server, str(getattr(each, field)))}
@@ -68,7 +68,7 @@ def prefix_listing(
 def name_server_in_requests(
     result: mcp_types.InputRequiredResult, server: str
 ) -> mcp_types.InputRequiredResult:
-    """Return a server's request for input with the server's name in each message to the user."""
+    """Add the server's name to each message to the user in a server's request for input."""
     requests = {
         key: each.model_copy(update={"params": name_requesting_server(each.params, server)})
         if hasattr(each.params, "message")

@@ -102,7 +102,7 @@ _LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert
 
 
 class Gateway:
-    """The MCP server for all clients of one runtime."""
+    """MCP server for all clients of one runtime."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Gateway:
         is_local: bool = False,
         tokens: TokenStore | None = None,
     ) -> None:
-        """Create a gateway; `default_client` is for requests without a token, None if all need one.
+        """Create a gateway; `default_client` makes the requests without a token, None if all need a token.
 
         `is_local` means that only programs on this machine can connect. `tokens` are those of the clients.
         """
@@ -155,7 +155,7 @@ class Gateway:
         headers = HeaderCheck(self._runtime.registry.snapshot)
 
         class GatewayServer(Server[Any]):
-            """SDK server that declares to clients that they will be notified of changed lists."""
+            """SDK server that declares notifications of changed lists to its clients."""
 
             get_tool_input_schema = property(lambda _: headers.lookup, lambda _, __: None)
 
@@ -204,7 +204,7 @@ class Gateway:
                 log.warning("the latest token counts and costs of users could not be stored: %s", error)
 
     def _session_for(self, context: RequestContext) -> ClientSession:
-        """Return the session of the client that made the request; open one for a new client."""
+        """Return the session of the client that made the request; open a session for a new client."""
         self._loop = self._loop or asyncio.get_running_loop()
         self._follow_servers()
         connection = get_connection(context.session)
@@ -227,7 +227,7 @@ class Gateway:
         return session
 
     def _follow_servers(self) -> None:
-        """Update the URI and name prefixes if servers were added, removed or changed."""
+        """Update the prefixes of URIs and names if servers were added, removed or changed."""
         servers = self._runtime.mcp.servers
         if servers is not self._known_servers:
             self._known_servers = servers
@@ -295,7 +295,7 @@ class Gateway:
         return session
 
     def _existing_toolsets(self, client: GatewayClient) -> tuple[str, ...] | None:
-        """Return the toolsets a client may use that exist; a missing one is logged and left out."""
+        """Return the existing toolsets that a client may use; log and omit missing toolsets."""
         if client.toolsets is None:
             return None
         toolsets = self._runtime.toolsets()
@@ -307,7 +307,7 @@ class Gateway:
         return tuple(name for name in client.toolsets if name not in missing)
 
     def _make_room(self, client: GatewayClient) -> None:
-        """Close the least recently used idle sessions of a client that has too many.
+        """Close the least recently used idle sessions of a client with too many sessions.
 
         Only the client's own sessions are closed. A session with a connection stays open, but the servers
         that only it uses are stopped.
@@ -335,7 +335,7 @@ class Gateway:
                 self._close_session(session.key)
 
     def client_sessions(self) -> list[ClientSession]:
-        """Return the sessions of the clients that are connected now."""
+        """Return the sessions of the currently connected clients."""
         return list(self._sessions.values())
 
     def is_busy(self, session_id: str) -> bool:
@@ -390,7 +390,7 @@ class Gateway:
         )
 
     def _server_of_tool(self, name: str) -> str:
-        """Return the name of a tool's MCP server; empty if the tool is not from a server."""
+        """Return the name of a tool's MCP server; empty if the tool is not from an MCP server."""
         tool = self._runtime.registry.snapshot().get(name)
         return tool.source.name if tool is not None and tool.source.kind == MCP_SOURCE else ""
 
@@ -479,7 +479,7 @@ class Gateway:
         context: RequestContext,
         list_items: Callable[[ClientSession], Awaitable[list[tuple[str, Any]]]],
     ) -> list[tuple[str, Any]]:
-        """Return the resources, templates or prompts of all servers, each with its server's name.
+        """Return the resources, templates or prompts of all servers, each with the name of its server.
 
         The listing is counted like a call in progress, of which a client may have MAX_CALLS_PER_CLIENT.
         """
@@ -527,7 +527,7 @@ class Gateway:
     async def _listen(
         self, context: RequestContext, params: mcp_types.SubscriptionsListenRequestParams
     ) -> mcp_types.SubscriptionsListenResult:
-        """Serve a stream of list changes and resource updates to a client, for resources it may read."""
+        """Serve a stream of list changes and updates of resources that the client may read."""
         session = self._session_for(context)
         wanted = params.notifications
         uris = [uri for uri in wanted.resource_subscriptions or () if len(uri) <= MAX_URI_LENGTH]
@@ -584,7 +584,7 @@ class Gateway:
         args: Json | None,
         run: RunCall,
     ) -> ToolResult | mcp_types.InputRequiredResult:
-        """Run a call that may ask its client questions, in the way that the protocol revision supports."""
+        """Run a call that may ask its client questions, as the client's protocol revision requires."""
         if not (is_modern(context) and params.request_state in session.paused_calls):
             await self._require_quota(session, name)  # a paused call was counted when it began
         with self._count_call(session):
@@ -594,7 +594,7 @@ class Gateway:
             return await run(channels.approver, self._make_relay(session, context, params, channels))
 
     async def _require_quota(self, session: ClientSession, name: str) -> None:
-        """Count a call or a tool search of the client's user. Raises MCPError if a limit is reached."""
+        """Count a call or tool search towards the user's limits. Raises MCPError if a limit is reached."""
         if self._tokens is None:
             return
         try:
@@ -610,7 +610,7 @@ class Gateway:
 
     @contextlib.contextmanager
     def _count_call(self, session: ClientSession) -> Iterator[None]:
-        """Count a call as in progress during a `with` block; refuse it if the client has too many."""
+        """Count a call as in progress during a `with` block; refuse it if the client has too many calls."""
         client = session.client.id
         if self._active_calls[client] >= MAX_CALLS_PER_CLIENT:
             raise _invalid_params(
@@ -635,7 +635,7 @@ class Gateway:
         args: Json | None,
         run: RunCall,
     ) -> ToolResult | mcp_types.InputRequiredResult:
-        """Start or resume a call; return its result, or the request that the client must answer first."""
+        """Start or resume a call; return its result, or a request that the client must answer first."""
         state = params.request_state or ""
         if state.startswith(client_approval.GATEWAY_STATE_PREFIX):
             paused = session.paused_calls.take(state, name, args)
@@ -687,7 +687,7 @@ class Gateway:
         )
 
     def _handle_changed_tokens(self) -> None:
-        """Close the sessions of clients that are no longer accepted, and notify others of changed lists."""
+        """Close the sessions of clients no longer accepted, and notify other clients of changed lists."""
         self._receive_notification("", "tools", None)
         if self._loop is not None and not self._loop.is_closed():
             with contextlib.suppress(RuntimeError):  # the loop is closing
@@ -708,11 +708,11 @@ class Gateway:
         self.on_tokens_changed()
 
     def _receive_event(self, _event: Event) -> None:
-        """React to changed settings, such as `tools.disabled`: check which clients' lists have changed."""
+        """Handle changed settings, such as `tools.disabled`, by checking which clients' lists changed."""
         self._receive_notification("", "tools", None)
 
     def _receive_notification(self, server: str, kind: str, uri: str | None) -> None:
-        """Queue a server's notification, in the server's thread, for forwarding to clients."""
+        """Queue a server's notification for the clients; called in the server's thread."""
         if self._loop is None or self._loop.is_closed():
             return
         with self._notifications_lock:
@@ -723,7 +723,7 @@ class Gateway:
                 asyncio.run_coroutine_threadsafe(self._forward_notifications(), self._loop)
 
     async def _forward_notifications(self) -> None:
-        """Forward queued notifications to all clients concurrently, so that a slow client delays no other."""
+        """Forward queued notifications to all clients concurrently; a slow client delays no other client."""
         await asyncio.sleep(NOTIFY_DELAY_S)
         self._follow_servers()
         with self._notifications_lock:
@@ -736,7 +736,7 @@ class Gateway:
     async def _notify_session(
         self, session: ClientSession, notifications: Collection[tuple[str, str, str | None]]
     ) -> None:
-        """Send one client the resource updates and list changes that concern it."""
+        """Send a client the resource updates and list changes that affect it."""
         for server, kind, uri in notifications:
             if kind == "update" and uri is not None and session.can_use_server(server):
                 await self._send_notification(session, kind, self._prefixes.prefix_uri(server, uri))
@@ -802,7 +802,7 @@ def open_session(
 
 
 def _limit_subscriptions(session: ClientSession, uris: Collection[str]) -> list[str]:
-    """Return as many of the URIs as the client may still subscribe to within its limit."""
+    """Return as many of the URIs as the client's subscription limit still allows."""
     new = itertools.islice(
         (uri for uri in uris if uri not in session.subscriptions),
         max(0, MAX_SUBSCRIPTIONS - len(session.subscriptions)),
@@ -812,7 +812,7 @@ def _limit_subscriptions(session: ClientSession, uris: Collection[str]) -> list[
 
 
 def _is_persistent(context: RequestContext, connection: Connection) -> bool:
-    """Return True if the connection lasts as long as the client, so that its end means the client is gone.
+    """Return True if the connection lasts as long as the client, and its end means that the client left.
 
     In the newest revision each request has its own connection.
     """
@@ -833,7 +833,7 @@ def _cut_page(
 
 
 def _raw_result(result: ToolResult | mcp_types.InputRequiredResult, requested: str) -> Any:
-    """Return the server's own result of a resource or prompt request. Raises MCPError if it failed."""
+    """Return the server's unchanged result of a resource or prompt request. Raises MCPError on failure."""
     import mcp_types
 
     if not isinstance(result, ToolResult):
@@ -848,7 +848,7 @@ def _raw_result(result: ToolResult | mcp_types.InputRequiredResult, requested: s
 
 @contextlib.contextmanager
 def _not_found_if_out_of_scope(requested: str) -> Iterator[None]:
-    """Report OutOfScope as "not found", so that clients cannot find out what exists."""
+    """Report OutOfScope as "not found", so that clients cannot discover what exists."""
     try:
         yield
     except OutOfScope:

@@ -1,4 +1,4 @@
-"""Prefixes in URIs and names that keep the resources and prompts of different servers apart.
+"""Prefixes of URIs and names that distinguish the resources and prompts of different servers.
 
 A resource URI gets its server's name before its scheme, `files+file:///a`; a prompt's name gets the server's
 prefix. Both are reversible without a table, so that a URI that was never listed, such as one made from a
@@ -14,10 +14,10 @@ _INVALID_IN_SCHEME = re.compile(r"[^a-z0-9.-]+")
 
 
 class ServerPrefixes:
-    """The prefixes of all servers, for resource URIs and for prompt names."""
+    """Prefixes of all servers for resource URIs and prompt names."""
 
     def __init__(self, prefixes: Mapping[str, str]) -> None:
-        """Create the prefixes; `prefixes` maps each server to the prefix of its prompts, maybe empty."""
+        """Create the prefixes; `prefixes` maps each server to its prompts' prefix, which may be empty."""
         self._prompts: dict[str, str] = {}
         self._schemes: dict[str, str] = {}
         self._former_schemes: dict[str, str] = {}
@@ -25,7 +25,7 @@ class ServerPrefixes:
         self.update(prefixes)
 
     def update(self, prefixes: Mapping[str, str]) -> None:
-        """Replace the prefixes after servers have changed; servers that remain keep their URI schemes."""
+        """Replace the prefixes after servers have changed; remaining servers keep their URI schemes."""
         schemes = {
             name: scheme
             for name, scheme in self._schemes.items()
@@ -43,7 +43,7 @@ class ServerPrefixes:
         return (self._former_schemes.get(server, "") if scheme is None else scheme) + uri
 
     def resolve_uri(self, uri: str) -> list[tuple[str, str]]:
-        """Return the (server, URI) pairs that a prefixed resource URI may mean, likeliest first."""
+        """Return the (server, URI) pairs that a prefixed resource URI may refer to, most likely first."""
         return _strip_prefixes(uri, self._schemes)
 
     def prefix_prompt(self, server: str, name: str) -> str:
@@ -51,12 +51,12 @@ class ServerPrefixes:
         return self._prompts.get(server, "") + name
 
     def resolve_prompt(self, name: str) -> list[tuple[str, str]]:
-        """Return the (server, prompt) pairs that a prefixed prompt name may mean, likeliest first."""
+        """Return the (server, prompt) pairs that a prefixed prompt name may refer to, most likely first."""
         return _strip_prefixes(name, self._prompts)
 
 
 def _strip_prefixes(name: str, prefixes: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the servers whose prefix matches a name, each with the rest of the name, longest prefix first.
+    """Return the servers whose prefix matches a name, with the rest of the name, longest prefix first.
 
     `a_b_c` is `c` of server `a_b` rather than `b_c` of server `a`.
     """

@@ -1,4 +1,4 @@
-"""Let MCP sessions over HTTP continue on another replica, if the replicas share a database.
+"""Continue MCP sessions over HTTP on another replica, if the replicas share a database.
 
 Stores with which message a client has opened a session. A replica that gets a request of a session that it
 does not have opens it again with that message, for the same client only. What a session has collected in the
@@ -39,7 +39,7 @@ _INITIALIZED = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialize
 
 
 class SharedSessions:
-    """The sessions of MCP clients that any replica can continue."""
+    """MCP client sessions that any replica can continue."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -54,7 +54,7 @@ class SharedSessions:
         open_sessions: Callable[[], Mapping[str, Any]],
         discard_session: Callable[[str], Awaitable[None]],
     ) -> App:
-        """Return the gateway's app wrapped so that its sessions are stored for other replicas.
+        """Wrap the gateway's app so that its sessions are stored for other replicas.
 
         `open_sessions` returns those of this replica, and `discard_session` closes one of them.
         """
@@ -75,7 +75,7 @@ class SharedSessions:
         return handle
 
     async def _open(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request without a session id; if it opens a session, store the session before replying."""
+        """Serve a request without a session id; store the session it opens before replying."""
         if scope["method"] != "POST" or scope.get(SESSION_SCOPE_KEY):
             await app(scope, receive, send)
             return
@@ -95,7 +95,7 @@ class SharedSessions:
     def _store_end(
         self, session: str, scope: Scope, send: Send, discard_session: Callable[[str], Awaitable[None]]
     ) -> Send:
-        """Return a `send` function that stores the end of a session before the client is told of it.
+        """Return a `send` function that stores the end of a session before it responds to the client.
 
         If the end cannot be stored, the response is 503, because other replicas would continue the session.
         """
@@ -126,7 +126,7 @@ class SharedSessions:
         open_sessions: Callable[[], Mapping[str, Any]],
         discard_session: Callable[[str], Awaitable[None]],
     ) -> None:
-        """Open a session of another replica on this replica, if the client of this request owns it."""
+        """Open another replica's session on this replica, if the client of this request owns it."""
         lock = self._opening.setdefault(session, asyncio.Lock())
         try:
             async with lock:
@@ -208,7 +208,7 @@ class SharedSessions:
         open_sessions: Callable[[], Mapping[str, Any]],
         discard_session: Callable[[str], Awaitable[None]],
     ) -> None:
-        """Close those sessions on this replica that clients have ended on other replicas."""
+        """Close sessions on this replica that clients have ended on other replicas."""
 
         async def discard(ids: list[str]) -> None:
             for each in ids:
@@ -234,7 +234,7 @@ async def _send_unavailable(send: Send) -> None:
 
 
 async def _send_again(app: App, scope: Scope, body: bytes, extra: dict[str, Any], session: str) -> None:
-    """Let the app process an earlier message of the client again; the response is discarded."""
+    """Replay an earlier message of the client to the app, and discard the response."""
     headers = [
         (name, value)
         for name, value in scope["headers"]

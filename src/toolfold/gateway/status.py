@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class StatusFile:
-    """Keeps the status file of one gateway up to date, in a thread of its own."""
+    """Keeps the status file of one gateway up to date, in a separate thread."""
 
     def __init__(self, folder: Path, describe: Callable[[], Json]) -> None:
         self._folder, self._describe = folder, describe
@@ -69,7 +69,7 @@ class StatusFile:
                 return
 
     def _describe_safely(self) -> Json:
-        """Return the gateway's state; empty if an error occurs, such as a change while it is read."""
+        """Return the gateway's state; empty on an error, such as a change while reading."""
         try:
             return self._describe()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""The gateway over stdio, for the one client that started this process.
+"""Gateway over stdio, for the only client, which started this process.
 
 If stdin and stdout are pipes, the event loop reads and writes them directly; the SDK would pass each line
 through a thread and two tasks. While the gateway serves, nothing else can use them: output of a plugin goes
@@ -39,7 +39,7 @@ async def serve(
     record: Path | None = None,
     on_start: Callable[[Gateway], object] | None = None,
 ) -> None:
-    """Serve the client until it closes its end of the pipes.
+    """Serve the client until it closes the pipes.
 
     `on_start` gets the gateway before the first message is read. `early` has answered some requests already.
     `record` is the file in which answers are saved for the next start.
@@ -60,7 +60,7 @@ async def serve(
 async def _open_streams(
     gateway: Gateway, early: EarlyAnswers | None, record: Path | None
 ) -> AsyncIterator[tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]]:
-    """Open the message streams to the client; use the SDK's streams if stdin and stdout are not pipes."""
+    """Open the message streams to the client; use the SDK's streams unless stdin and stdout are pipes."""
     if early is None and not has_client_pipes():
         from mcp.server.stdio import stdio_server
 
@@ -81,7 +81,7 @@ async def _open_streams(
 async def _connect_pipes(
     handover: Handover,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Open both pipes as streams, starting with bytes that the early-answer thread has read."""
+    """Open both pipes as streams, starting with the bytes read by the early-answer thread."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_REQUEST_BYTES)
     reader.feed_data(handover.received)
@@ -144,7 +144,7 @@ class _IncomingMessages(MessageStream):
 
 
 class _OutgoingMessages(MessageStream):
-    """Stream of messages to the client; leaves out responses that the client already got from the record."""
+    """Stream of messages to the client, without responses that the client already got from the record."""
 
     def __init__(self, writer: asyncio.StreamWriter, recorder: ListingRecorder) -> None:
         self._writer, self._recorder = writer, recorder

@@ -1,4 +1,4 @@
-"""Resource subscriptions of gateway clients, made by a request or by an open event stream.
+"""Resource subscriptions of gateway clients, created by a request or by an open event stream.
 
 A server sees one client, the gateway. It gets a `resources/subscribe` for each subscription of a client, and
 a `resources/unsubscribe` only when the last client has unsubscribed.
@@ -41,7 +41,7 @@ class ClientSubscriptions:
         self._background_tasks: set[asyncio.Task[None]] = set()
 
     async def subscribe(self, session: ClientSession, uri: str) -> None:
-        """Subscribe a client to a resource. Raises OutOfScope, or the error of the server."""
+        """Subscribe a client to a resource. Raises OutOfScope or the server's error."""
         session.resolve_resource(uri)
         session.subscriptions[uri] += 1  # before the request: another client's unsubscribe must not end it
         try:
@@ -51,7 +51,7 @@ class ClientSubscriptions:
             raise
 
     async def _send_subscribe(self, session: ClientSession, uri: str) -> None:
-        """Send the subscribe request for a URI; forget the subscription if the server refuses.
+        """Send the subscribe request for a URI; remove the subscription if the server refuses.
 
         After a cancellation it stays counted until it is unsubscribed: the server may have accepted it.
         """
@@ -63,7 +63,7 @@ class ClientSubscriptions:
             raise
 
     async def unsubscribe(self, session: ClientSession, uri: str, *, entirely: bool = False) -> None:
-        """Remove one of a client's subscriptions to a resource; with `entirely`, all of them."""
+        """Remove one of a client's subscriptions to a resource, or all of them with `entirely`."""
         server, own = session.resolve_resource(uri)
         _decrement(session, uri, entirely=entirely)
         if not any(uri in each.subscriptions for each in self._sessions.values()):
@@ -102,7 +102,7 @@ class ClientSubscriptions:
             self._run_in_background(self._unsubscribe_all(session, tuple(requested)))
 
     def drop_session(self, session: ClientSession) -> None:
-        """Remove a disconnected client's subscriptions; unsubscribe from those that no other client has."""
+        """Remove a disconnected client's subscriptions; unsubscribe from resources without other clients."""
         if session.subscriptions:
             self._run_in_background(self._unsubscribe_dropped(session, tuple(session.subscriptions)))
 
@@ -126,7 +126,7 @@ class ClientSubscriptions:
 
 
 def _group_by_server(session: ClientSession, uris: Sequence[str]) -> Collection[list[str]]:
-    """Return the readable URIs grouped by server, so that one hanging server does not delay the others."""
+    """Group the readable URIs by server, so that an unresponsive server does not delay the others."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for uri, server in session.find_readable(uris).items():
         groups[server].append(uri)

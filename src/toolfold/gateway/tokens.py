@@ -1,4 +1,4 @@
-"""Clients that may use the gateway: their names, permissions and the hashes of their tokens.
+"""Clients that may use the gateway: names, permissions and token hashes.
 
 A token is shown once, when it is created. Only its hash is stored. Knows no transport.
 """
@@ -65,13 +65,13 @@ class GatewayClient:
 
     @property
     def id(self) -> str:
-        """Return an identifier that differs for every token, even if two have the same name."""
+        """Return an identifier that is unique to this token, even if two tokens have the same name."""
         return f"{self.name} {self.created!r}"
 
 
 @dataclass(frozen=True, slots=True)
 class _TokensSnapshot:
-    """The content of the token file as it was last read."""
+    """Content of the token file when it was last read."""
 
     signature: tuple[int, int] | None
     fingerprint: str
@@ -82,10 +82,10 @@ class _TokensSnapshot:
 
 
 class TokenStore(ABC):
-    """The client tokens of a gateway, and of all its replicas. Thread-safe."""
+    """Client tokens of a gateway and all its replicas. Thread-safe."""
 
     def __init__(self, users: UserStore) -> None:
-        """Create the store; `users` are the users that tokens may belong to."""
+        """Create the store; `users` are the users to whom tokens may belong."""
         self.users = users
         self.quotas: Quotas | None = None
         """Limits how much users use; None if nothing is counted."""
@@ -113,7 +113,7 @@ class TokenStore(ABC):
         user_id: str = "",
         denied: Iterable[str] = (),
     ) -> str:
-        """Create a token for a new client and return it. It cannot be shown again.
+        """Create a token for a new client and return it. It cannot be displayed again.
 
         By default, a token that is limited to toolsets may not use the configured keys of model providers.
         `user_id` is the user that the token belongs to; it is refused while that user is disabled.
@@ -147,7 +147,7 @@ class TokenStore(ABC):
         return token
 
     def revoke(self, name: str) -> bool:
-        """Delete a client's token, jobs, allowed tools and learned messages; return False if it is unknown.
+        """Delete a client's token, jobs, allowed tools and learned messages; return False if unknown.
 
         Raises RecordsRemain if the token was deleted and something else was not.
         """
@@ -168,7 +168,7 @@ class TokenStore(ABC):
         return [_parse_client(name, each) for name, each in sorted(self._load_entries().items())]
 
     def find(self, token: str) -> GatewayClient | None:
-        """Return the client of a token; None if it is unknown or was revoked, or its user was disabled.
+        """Return the client of a token; None if it is unknown or revoked, or its user is disabled.
 
         Does not block. Raises DatabaseUnavailable if revoked tokens may not be known here.
         """
@@ -176,7 +176,7 @@ class TokenStore(ABC):
         return client if client is not None and self._has_active_user(client) else None
 
     def describe_refusal(self, token: str) -> str:
-        """Return why an existing token is refused, as text for the log; empty if the token does not exist."""
+        """Return why an existing token is refused, for the log; empty if the token does not exist."""
         client = self._clients_by_hash().get(_hash_token(token))
         if client is None or self._has_active_user(client):
             return ""
@@ -185,7 +185,7 @@ class TokenStore(ABC):
         return f"the token of the client {client.name!r} is refused: {why}"
 
     def is_valid(self, client: GatewayClient) -> bool:
-        """Return True if the token of a client that was found earlier still exists and is unchanged.
+        """Return True if the token of a client found earlier still exists and is unchanged.
 
         For a client with a login, return True if its user is active.
         """
@@ -197,7 +197,7 @@ class TokenStore(ABC):
             return False
 
     def list_limits(self, client: GatewayClient) -> tuple[GrantLimit, GrantLimit]:
-        """Return two limits on what a client may use: that of its user and that of its token."""
+        """Return the limits on a client's permissions: those of its user and those of its token."""
         own = GrantLimit(client.toolsets, client.denied)
         if not client.user_id:
             return GrantLimit(), own
@@ -208,14 +208,14 @@ class TokenStore(ABC):
             return NOTHING, own
 
     def limits_models(self, client: GatewayClient) -> bool:
-        """Return True if rules decide which models or keys of model providers a client's user may use.
+        """Return True if rules restrict the models or provider keys that a client's user may use.
 
         Raises DatabaseUnavailable if rules may have been changed that are not known here.
         """
         return bool(client.user_id) and self.users.directory().limits_models(client.user_id)
 
     def explain_model_refusal(self, client: GatewayClient, model: str, provider: str = "") -> str:
-        """Return the rule by which a client's user may not use a model; empty if it may.
+        """Return the rule that forbids a model to a client's user; empty if the model is allowed.
 
         `provider` is the one whose configured key would be used; empty if the client sends its own key.
         """
@@ -224,7 +224,7 @@ class TokenStore(ABC):
         return self.users.directory().explain_model_refusal(client.user_id, model, provider)
 
     def is_unlimited(self, client: GatewayClient) -> bool:
-        """Return True if a client may use and see everything: no limits, and no user or an administrator."""
+        """Return True if a client has no limits, and has no user or an administrator as its user."""
         if client.toolsets is not None or client.denied:
             return False
         user = self.users.directory().find_active(client.user_id) if client.user_id else None
@@ -232,13 +232,13 @@ class TokenStore(ABC):
 
     @abstractmethod
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call a function, in a thread of its own, soon after tokens, users or teams have changed.
+        """Call a function in a separate thread soon after tokens, users or teams have changed.
 
         Returns a function that ends that.
         """
 
     def _forget_user(self, user: User) -> None:
-        """Delete everything that belongs to a removed user. Raises RecordsRemain if something is left."""
+        """Delete all data of a removed user. Raises RecordsRemain if some data could not be deleted."""
         own = {each.name for each in self.list_clients() if each.user_id == user.id}
         for name in own:
             self._delete(name)
@@ -253,17 +253,17 @@ class TokenStore(ABC):
 
     @abstractmethod
     def _delete(self, name: str) -> bool:
-        """Delete a client's token; return False if there is no client of that name."""
+        """Delete a client's token; return False if no client has this name."""
 
     def _has_active_user(self, client: GatewayClient) -> bool:
-        """Return False if a token belongs to a user who was removed or disabled."""
+        """Return False if a token belongs to a removed or disabled user."""
         if not client.user_id:
             return True
         return self.users.directory().find_active(client.user_id) is not None
 
     @abstractmethod
     def _insert(self, name: str, entry: Json) -> bool:
-        """Store the token of a new client; return False if a client of that name already has one."""
+        """Store the token of a new client; return False if a client of this name already has a token."""
 
     @abstractmethod
     def _load_entries(self) -> dict[str, Json]:
@@ -275,12 +275,12 @@ class TokenStore(ABC):
 
 
 class Tokens(TokenStore):
-    """The client tokens of one user's gateway, stored in one file."""
+    """Client tokens of one user's gateway, stored in one file."""
 
     def __init__(
         self, file: Path, record: SettingsRecord | None = None, *, denies_by_default: bool = False
     ) -> None:
-        """Open the token file and the users' file beside it; tokens added by other programs are rejected.
+        """Open the token file and the users file beside it; reject tokens added by other programs.
 
         With `denies_by_default`, users may use nothing that no rule allows.
         """
@@ -340,7 +340,7 @@ class Tokens(TokenStore):
         return self._cache.clients
 
     def _reload(self, signature: tuple[int, int] | None) -> _TokensSnapshot:
-        """Read the token file again; tokens added by other programs are not accepted."""
+        """Read the token file again; reject tokens added by other programs."""
         last_step = 0 if self._record is None else self._record.last_step()
         content = self._read_content()
         fingerprint = ABSENT if content is None else fingerprint_bytes(content)
@@ -362,7 +362,7 @@ class Tokens(TokenStore):
         return self._parse_entries(self._read_content())
 
     def _read_content(self) -> bytes | None:
-        """Return the content of the token file; None if there is no file."""
+        """Return the content of the token file; None if the file does not exist."""
         try:
             with self._file.open("rb") as stream:
                 content = stream.read(MAX_FILE_BYTES + 1)
@@ -399,7 +399,7 @@ class Tokens(TokenStore):
 
 
 class SharedTokens(TokenStore):
-    """The client tokens of all replicas, in a database.
+    """Client tokens of all replicas, stored in a database.
 
     They are in memory and follow changes of other replicas. While the database cannot be reached, the last
     known ones are accepted for a limited time.
@@ -461,7 +461,7 @@ class SharedTokens(TokenStore):
 
 
 def open_tokens(config: Config, database: Database | None) -> TokenStore:
-    """Open the gateway's tokens with their users: in the database that replicas share, else in files."""
+    """Open the gateway's tokens and users: in the database shared by replicas, or else in files."""
     state, denies = config.paths.state_dir, config.gateway.default_access == "deny"
     tokens: TokenStore
     if database is not None:
@@ -487,5 +487,5 @@ def _parse_client(name: str, entry: Json) -> GatewayClient:
 
 
 def _hash_token(token: str) -> str:
-    """Return the hash of a token; a fast hash is safe for 256 random bits."""
+    """Return the hash of a token; a fast hash is safe, because tokens have 256 random bits."""
     return "sha256:" + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""Explain to administrators, and in the log, why a user may or may not use a tool.
+"""Explain in administrator commands and in the log why a user may or may not use a tool.
 
 Evaluates the same rules as a session does, one by one, so that each reason can be named.
 """
@@ -18,7 +18,7 @@ from toolfold.users.directory import DENIED_BY_DEFAULT, select_tool_rules
 
 @dataclass(frozen=True, slots=True)
 class AccessExplanation:
-    """Whether a user may use a tool, and all reasons."""
+    """Decision whether a user may use a tool, with all reasons."""
 
     tool: str
     allowed_by: tuple[str, ...]
@@ -41,7 +41,7 @@ def explain_access(
     configured: frozenset[str],
     clients: Sequence[GatewayClient],
 ) -> AccessExplanation:
-    """Return why a user may or may not use a registered tool.
+    """Explain why a user may or may not use a registered tool.
 
     `configured` are the tools that the settings grant, and `clients` are the tokens and logins.
     """
@@ -83,7 +83,7 @@ def list_refusals(
     toolsets: Toolsets,
     configured: frozenset[str],
 ) -> list[str]:
-    """Return why a client may not use a registered tool: rules of its user, of teams and of its token."""
+    """Return why a client may not use a registered tool: rules of its user, its teams and its token."""
     user = directory.users.get(client.user_id)
     if user is None:
         rules: tuple[str, ...] = () if tool in configured else ("the settings disable it",)
@@ -109,7 +109,7 @@ def _list_token_refusals(
 
 
 def _is_local(toolsets: Toolsets, tool: str) -> bool:
-    """Return True for a tool that acts on the gateway's machine; a rule or token must name such tools."""
+    """Return True for a tool that acts on the gateway's machine, which rules or tokens must name."""
     return any(tool in toolsets.resolve(name) for name in LOCAL_TOOLSETS)
 
 
