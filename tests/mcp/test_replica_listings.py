@@ -237,6 +237,18 @@ def test_replica_ignores_a_damaged_shared_tool_list_and_starts_its_server(
     wait_until(lambda: stored_version(one)[1] != "")
 
 
+def test_server_over_http_that_needs_no_login_is_used_while_the_database_is_down(
+    open_replica: ReplicaOpener,
+) -> None:
+    with run_postgres() as postgres, serve_in_thread() as server:
+        one = open_replica("one", {"url": server.url(), "trust": "off"}, store=postgres.create_database())
+        assert call(one, "mcp_notes_echo", text="hello") == {"result": "hello"}
+        postgres.stop()
+        one.mcp.restart("notes")  # a new connection looks for a login, which cannot be read
+        assert call(one, "mcp_notes_echo", text="again") == {"result": "again"}
+        postgres.start()
+
+
 async def test_tool_list_of_a_server_process_of_one_user_is_not_shared_between_replicas(
     open_replica: ReplicaOpener, listing: Path, tmp_path: Path
 ) -> None:

@@ -198,7 +198,7 @@ class TestSharedListings:
         monkeypatch.setattr(shared_listings, "MAX_LISTING_BYTES", 1_000)
         SharedListings(database).write("notes", SETTINGS, make_listing("read", description="x" * 2_000))
         assert database.query("SELECT * FROM tool_listings") == []
-        assert "the tool list has more than" in caplog.text
+        assert "more than 1,000 bytes" in caplog.text
 
     def test_unused_tool_listings_and_the_oldest_listings_above_the_limits_are_deleted(
         self, database: Database, monkeypatch: pytest.MonkeyPatch

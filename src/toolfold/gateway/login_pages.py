@@ -1,4 +1,4 @@
-"""Web pages with which users of the gateway log in to MCP servers that need a login of each user.
+"""Web pages on which users of the gateway log in to MCP servers that require a login per user.
 
 A link names a user and a server. Whoever opens it must show to be that user, with a token of the gateway or a
 session of the dashboard: otherwise one person could be made to log in for another. Then the browser is sent
@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import html
 import logging
+import re
 import secrets
 import time
 from collections import deque
@@ -46,8 +47,10 @@ BODY_TIMEOUT_S = 5.0
 MAX_BODY_BYTES = 16_384
 MAX_PENDING = 200
 """Logins in progress of all users."""
+MAX_OPEN_REQUESTS = 100
 MAX_FAILURES = 30
 FAILURE_WINDOW_S = 60.0
+_CODE = re.compile(r"[A-Za-z0-9_-]{43}")
 _UNAVAILABLE = "Logins cannot be checked now. Try again later."
 _LINK_INVALID = "This link was already used or has expired. Call the tool again to get another one."
 _STATE_INVALID = "This login was not started in this browser, has ended, or took too long."
@@ -65,7 +68,7 @@ _SECURITY_HEADERS = (
 
 @dataclass(eq=False)
 class _PendingLogin:
-    """A login whose browser is at the issuer of the server; receives its redirect."""
+    """Login in progress, which waits for the redirect from the OAuth issuer."""
 
     link: LoginLink
     uri: str
@@ -87,7 +90,7 @@ class _PendingLogin:
 
 
 class LoginPages:
-    """Serves the pages below `/ui/mcp-login/`. Used from one event loop, except `make_link`."""
+    """Serves the pages below `/ui/mcp-login/`. Used in one event loop, except `make_link`."""
 
     path = PREFIX + "{path:path}"
 
@@ -98,7 +101,7 @@ class LoginPages:
         url: str,
         find_browser_user: Callable[[Mapping[str, str]], str] = lambda _headers: "",
     ) -> None:
-        """Serve pages at `url`, the origin of the gateway as browsers know it.
+        """Create the login pages; `url` is the gateway's origin for browsers.
 
         `find_browser_user` returns the id of the user who is signed in to the dashboard, by the headers of a
         request; empty if there is none.
@@ -110,13 +113,14 @@ class LoginPages:
         self._cookie_name = "toolfold_mcp_login"
         self._pending: set[_PendingLogin] = set()
         self._failures: deque[float] = deque(maxlen=MAX_FAILURES)
+        self._open_requests = 0
 
     def make_link(self, user_id: str, server: str) -> str:
         """Return a link with which a user can log in to a server once. Raises DatabaseError."""
         return self._url + self._links.create(user_id, server)
 
     async def close(self) -> None:
-        """Cancel the logins that were not finished."""
+        """Cancel unfinished logins."""
         tasks = [each.task for each in self._pending if each.task is not None]
         for task in tasks:
             task.cancel()
@@ -130,7 +134,13 @@ class LoginPages:
             headers = parse_headers(scope)
             if refusal := self._policy.find_refusal({"host": headers.get("host", "")}):
                 raise RequestRefused(*refusal)
-            await self._serve(scope, headers, receive, send)
+            if self._open_requests >= MAX_OPEN_REQUESTS:
+                raise RequestRefused(503, "Too many requests are open. Try again later.")
+            self._open_requests += 1
+            try:
+                await self._serve(scope, headers, receive, send)
+            finally:
+                self._open_requests -= 1
         except RequestRefused as error:
             log.info("a request of a login page was refused with status %d: %s", error.status, error.problem)
             await _send_page(send, error.status, "Not logged in", f"<p>{html.escape(error.problem)}</p>")
@@ -149,16 +159,13 @@ class LoginPages:
         elif method == "GET":
             await self._show_form(path, headers, send)
         elif method == "POST":
-            await self._start(path, headers, await _read_form(receive), send)
+            await self._start(path, headers, receive, send)
         else:
             raise RequestRefused(405, "This path accepts only GET and POST.")
 
     async def _show_form(self, code: str, headers: Mapping[str, str], send: Send) -> None:
-        """Show who logs in to what, and ask for a token unless the browser is signed in as this user."""
-        link = await asyncio.to_thread(self._links.find, code)
-        name = await self._find_user_name(link)
-        if link is None or not name:
-            raise RequestRefused(404, _LINK_INVALID)
+        """Show the user and server of the login; ask for a token unless the browser is signed in."""
+        link, name = await self._find_link(code)
         is_known = self._find_browser_user(headers) == link.user_id
         field_text = (
             ""
@@ -175,15 +182,11 @@ class LoginPages:
         )
         await _send_page(send, 200, f"Log in to {link.server}", body)
 
-    async def _start(
-        self, code: str, headers: Mapping[str, str], form: Mapping[str, str], send: Send
-    ) -> None:
-        """Check who opens the link, use it up, and redirect the browser to the issuer of the server."""
+    async def _start(self, code: str, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+        """Verify the user, invalidate the link, and redirect the browser to the server's OAuth issuer."""
         _require_own_origin(headers)
-        link = await asyncio.to_thread(self._links.find, code)
-        name = await self._find_user_name(link)
-        if link is None or not name:
-            raise RequestRefused(404, _LINK_INVALID)
+        link, _ = await self._find_link(code)
+        form = await _read_form(receive)
         await self._require_same_user(link, headers, form.get("token", "").strip())
         if await asyncio.to_thread(self._links.use, code) != link:
             raise RequestRefused(404, _LINK_INVALID)
@@ -202,7 +205,7 @@ class LoginPages:
         await _send(send, 303, sent, b"")
 
     async def _require_same_user(self, link: LoginLink, headers: Mapping[str, str], token: str) -> None:
-        """Raise RequestRefused unless the browser shows a token or a session of the link's user."""
+        """Raise RequestRefused unless the browser has a token or a session of the link's user."""
         if not token and self._find_browser_user(headers) == link.user_id:
             return
         now = time.monotonic()
@@ -249,7 +252,7 @@ class LoginPages:
         return pending
 
     async def _finish(self, query: str, headers: Mapping[str, str], send: Send) -> None:
-        """Handle the redirect of the issuer: check its state and browser, and wait for the tokens."""
+        """Handle the redirect from the OAuth issuer: check state and browser, and wait for the tokens."""
         pending = self._find_pending(query, headers)
         try:
             response = parse_redirect(f"{pending.uri}?{query}", pending.state)
@@ -274,7 +277,7 @@ class LoginPages:
         await _send_page(send, 200, "Logged in", f"<p>You are logged in to {server}. Close this window.</p>")
 
     def _find_pending(self, query: str, headers: Mapping[str, str]) -> _PendingLogin:
-        """Return the login in progress with the state of a redirect, if this browser has started it."""
+        """Return the login in progress for a redirect's state, if this browser has started it."""
         try:
             states = parse_qs(query, max_num_fields=50).get("state", [])
         except ValueError:
@@ -291,8 +294,16 @@ class LoginPages:
         if pending.task is not None:
             pending.task.cancel()
 
+    async def _find_link(self, code: str) -> tuple[LoginLink, str]:
+        """Return what a link is for, and the name of its user. Raises RequestRefused if it is not valid."""
+        link = await asyncio.to_thread(self._links.find, code) if _CODE.fullmatch(code) else None
+        name = await self._find_user_name(link)
+        if link is None or not name:
+            raise RequestRefused(404, _LINK_INVALID)
+        return link, name
+
     async def _find_user_name(self, link: LoginLink | None) -> str:
-        """Return the name of a link's user; empty if there is no such user or it is disabled."""
+        """Return the name of a link's user; empty if the user does not exist or is disabled."""
         if link is None:
             return ""
         users = self._policy.tokens.users
@@ -311,7 +322,7 @@ def _describe_failure(link: LoginLink, error: BaseException) -> RequestRefused:
 
 
 def _require_own_origin(headers: Mapping[str, str]) -> None:
-    """Raise RequestRefused if a form was sent by another website."""
+    """Raise RequestRefused if a form was submitted by another website."""
     host, origin = headers.get("host", ""), headers.get("origin")
     if origin not in (f"http://{host}", f"https://{host}"):
         raise RequestRefused(403, "Requests from other web pages are refused.")
