@@ -1,1 +1,1 @@
-"""Tool retrieval: rank the tools of a catalog for a message. Knows nothing of models, sessions or prompts."""
+"""Tool retrieval: rank the tools of a catalog for a message, independent of models, sessions and prompts."""

@@ -1,4 +1,4 @@
-"""Read numpy archives from a directory whose files are not trusted.
+"""Read numpy archives from untrusted files.
 
 Anyone who can write to the directory may have put anything there: a pipe that blocks, a symbolic link, an
 archive that expands to a thousand times its size. Only a regular, uncompressed archive within the size

@@ -1,4 +1,4 @@
-"""Formats in which the tables of the search index store words and vectors.
+"""Storage formats of words and vectors in the tables of the search index.
 
 Each word of a tool is stored with its weight in the keyword index: as the position of the word in the
 `tsvector`, and roughly as its class, by which the database orders matches. Vectors are sent and received in
@@ -26,7 +26,7 @@ _WORD = re.compile(r"'([^']*)':(\d+)")
 
 
 def _list_positions() -> list[str]:
-    """Return position and class in a `tsvector` for each weight, which is between 0 and 1."""
+    """Return the `tsvector` position and class that encode each weight between 0 and 1."""
     return [
         f"{max(1, number)}{next(name for name, least in _CLASSES if number >= least * _WEIGHT_SCALE)}"
         for number in range(_WEIGHT_SCALE + 1)
@@ -47,19 +47,19 @@ def format_words(weights: Mapping[str, float]) -> str:
 
 
 def parse_words(text: str) -> dict[str, float]:
-    """Return the words of a `tsvector` with their weights."""
+    """Return the words of a `tsvector` and their weights."""
     return {word: int(position) / _WEIGHT_SCALE for word, position in _WORD.findall(text)}
 
 
 def quote_word(word: str) -> str:
-    """Return a word as it is written in a `tsvector` or `tsquery`."""
+    """Quote a word for a `tsvector` or `tsquery`."""
     if "'" in word or "\\" in word:
         word = word.replace("\\", "\\\\").replace("'", "''")
     return f"'{word}'"
 
 
 def pack_rows(ids: Ids, keys: NDArray[np.int64], vectors: Matrix) -> bytes:
-    """Return rows for a table of vectors in the binary format of PostgreSQL's COPY."""
+    """Return rows of a vector table in the binary format of PostgreSQL's COPY."""
     width = vectors.shape[1]
     row = np.dtype(
         [
@@ -82,7 +82,7 @@ def pack_rows(ids: Ids, keys: NDArray[np.int64], vectors: Matrix) -> bytes:
 
 
 def unpack_vectors(values: Sequence[bytes], width: int) -> Matrix:
-    """Return vectors from the binary format in which pgvector sends them."""
+    """Return vectors from the binary format of pgvector."""
     valid = b"".join(value[4:] for value in values if len(value) == 4 + 2 * width)
     found: Matrix = np.frombuffer(valid, ">f2").astype(np.float32).reshape(-1, width)
     return found

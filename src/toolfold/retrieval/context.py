@@ -1,4 +1,4 @@
-"""Rank tools for a message that continues a conversation, and estimate whether it needs a tool.
+"""Rank tools for a message within a conversation, and estimate whether the message needs a tool.
 
 "Now close it" says little by itself. The tools called before, their servers and the earlier messages say the
 rest: each is a feature of a candidate, and a small network trained on written conversations
@@ -97,7 +97,7 @@ _CLOSING_WORDS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The messages and tool calls before the latest message of a conversation."""
+    """Messages and tool calls of a conversation before its latest message."""
 
     earlier: tuple[str, ...] = ()
     """The user's earlier messages, latest first."""
@@ -123,13 +123,13 @@ class EarlierMessages:
     earlier messages and then to the combined vector."""
 
     def find_usual(self, number: int) -> Scores | None:
-        """Return how similar a sample of tools is to an earlier message, for comparison; None if unknown."""
+        """Return the similarities of a sample of tools to an earlier message; None if unknown."""
         return self.usual[number] if number < len(self.usual) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Cues:
-    """Signs in a message's words that it refers to earlier messages."""
+    """Words in a message that indicate a reference to earlier messages."""
 
     own_words: int
     """Number of words that say something by themselves."""
@@ -140,7 +140,7 @@ class Cues:
 
     @classmethod
     def of(cls, message: str) -> Cues:
-        """Find the signs that a message refers to earlier messages."""
+        """Find words in a message that indicate a reference to earlier messages."""
         message = message[:MAX_CUE_CHARS]
         every = words(message)
         own = sum(map(_word_weight, (word for word in every if _is_own_word(word))))
@@ -155,11 +155,11 @@ class Cues:
 
     @property
     def continues(self) -> bool:
-        """Return True if a short message refers to earlier ones and does not end the conversation."""
+        """Return True if a short message refers to earlier messages and does not end the conversation."""
         return self.own_words <= MAX_CONTINUATION_WORDS and (self.refers or self.agrees) and not self.closes
 
     def row(self) -> list[float]:
-        """Return the signs that a message refers to earlier ones, as a row of numeric features."""
+        """Return the indications of a reference to earlier messages as a row of numeric features."""
         return [
             min(self.own_words, 10) / 10,
             *map(float, (self.refers, self.corrects, self.agrees, self.closes)),
@@ -167,12 +167,12 @@ class Cues:
 
 
 def is_agreement(message: str) -> bool:
-    """Return True if a message only expresses agreement with what was said before: "yes, go ahead"."""
+    """Return True if a message only expresses agreement, such as "yes, go ahead"."""
     return len(message) <= MAX_AGREEMENT_CHARS and _ONLY_AGREEMENT.fullmatch(message) is not None
 
 
 def resolve_repetition(message: str, context: Context) -> tuple[str, Context]:
-    """Return the earlier request that a message asks to try again ("what about now?"), and its context.
+    """Return the earlier request that a message such as "what about now?" repeats, and its context.
 
     Return both arguments unchanged if the message asks for something else, or follows no other request.
     """
@@ -197,13 +197,13 @@ def _is_own_word(word: str) -> bool:
 
 
 def _word_weight(word: str) -> int:
-    """Return how much a word counts: more than 1 in scripts without spaces, where it may be a sentence."""
+    """Return the weight of a word: more than 1 in scripts without spaces, where it may be a sentence."""
     return 1 if word.isascii() or not _SCRIPT_WITHOUT_SPACES.search(word) else max(1, len(word) // 3)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UsedTools:
-    """The tools that a conversation has called, as index positions, and the server of each indexed tool."""
+    """Tools called in a conversation, as index positions, and the server of each indexed tool."""
 
     positions: tuple[int, ...]
     """Latest first."""
@@ -212,20 +212,20 @@ class UsedTools:
 
     @classmethod
     def find(cls, index: Index, names: Sequence[str]) -> UsedTools:
-        """Look up the tools that a conversation has called in the index."""
+        """Look up the tools called in a conversation in the index."""
         known = (index.by_name.get(name) for name in names)
         present = dict.fromkeys(position for position in known if position is not None)
         return cls(tuple(present)[:MAX_USED_TOOLS], index.server_numbers())
 
     def server_weights(self) -> dict[int, float]:
-        """Return a weight for each server whose tools were called: 1 for the latest, less for earlier."""
+        """Return a weight for each server whose tools were called, 1 for the latest server."""
         weights: dict[int, float] = {}
         for position in self.positions:
             weights.setdefault(int(self.servers[position]), _AGE_DECAY ** len(weights))
         return weights
 
     def server_tools(self, mask: NDArray[np.bool_], legs: Legs) -> list[Positions]:
-        """Return, for each server whose tools were called, its tools that fit the message best."""
+        """Return the best tools for the message from each server whose tools were called."""
         found = []
         for server in self.server_weights():
             tools = np.flatnonzero((self.servers == server) & mask)
@@ -238,7 +238,7 @@ class UsedTools:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContextInput:
-    """A message with its scores, and the conversation's earlier messages and calls: input for features."""
+    """Input for computing features: a message with its scores, and the earlier messages and calls."""
 
     index: Index
     message: str
@@ -247,7 +247,7 @@ class ContextInput:
     earlier: EarlierMessages
 
     def candidates(self, ranked: Positions, mask: NDArray[np.bool_]) -> Positions:
-        """Return the candidate tools: those for the message alone, and those the conversation suggests."""
+        """Return the candidate tools for the message alone and those suggested by the conversation."""
         near = [best_positions(each, NEAREST_TO_EARLIER) for each in self._earlier_scores()]
         used = np.array(self.used.positions, np.int64)
         every = np.concatenate((ranked, used, *self.used.server_tools(mask, self.legs), *near))
@@ -259,7 +259,7 @@ class ContextInput:
 
 
 def context_features(given: ContextInput, candidates: Positions, base: Scores) -> Scores:
-    """Return one row of features per candidate tool; `base` has their scores for the message alone."""
+    """Return one row of features per candidate tool; `base` contains the scores for the message alone."""
     legs, used = given.legs, given.used
     dense = next(iter(legs.dense.values()), None)
     columns = [
@@ -277,7 +277,7 @@ def context_features(given: ContextInput, candidates: Positions, base: Scores) -
 
 
 def _message_row(given: ContextInput, candidates: Positions, dense: Scores | None) -> list[float]:
-    """Return the features of a message, which are the same for all candidate tools."""
+    """Return the features of a message that are the same for all candidate tools."""
     standardized = _standardize(dense, candidates, next(iter(given.legs.usual.values()), None))
     servers = given.used.servers[candidates]
     last = int(given.used.servers[given.used.positions[0]]) if given.used.positions else -1
@@ -289,7 +289,7 @@ def _message_row(given: ContextInput, candidates: Positions, dense: Scores | Non
 def _server_columns(
     given: ContextInput, candidates: Positions, dense: Scores | None, base: Scores
 ) -> list[Scores]:
-    """Return whether each candidate is on a server used before, and its rank among that server's tools."""
+    """Return for each candidate whether its server was used before, and its rank among the server's tools."""
     weights = given.used.server_weights()
     servers = given.used.servers[candidates]
     last = next(iter(weights), -1)
@@ -306,7 +306,7 @@ def _server_columns(
 
 
 def _used_columns(index: Index, used: UsedTools, candidates: Positions) -> list[Scores]:
-    """Return whether each candidate was called, how recently, and its similarity to the called tools."""
+    """Return for each candidate if and how recently it was called, and its similarity to called tools."""
     ages = {position: age for age, position in enumerate(used.positions)}
     last = np.array([float(ages.get(int(each)) == 0) for each in candidates], np.float32)
     before = np.array(
@@ -331,7 +331,7 @@ def _tool_similarities(vectors: Vectors, candidates: Positions, used: Sequence[i
 
 
 def _earlier_columns(earlier: EarlierMessages, candidates: Positions) -> list[Scores]:
-    """Return each candidate's similarity to the previous message, to older ones, and to both combined."""
+    """Return each candidate's similarity to the previous message, to older messages, and to both combined."""
     none = np.full(len(candidates), -1.0, np.float32)
     each = [
         _standardize(scores, candidates, earlier.find_usual(number))
@@ -344,14 +344,14 @@ def _earlier_columns(earlier: EarlierMessages, candidates: Positions) -> list[Sc
 
 
 def _closeness(scores: Scores) -> Scores:
-    """Convert scores to values by rank: 1 for the highest score, and less for each further rank."""
+    """Convert scores to values by rank: 1 for the highest score, and lower values for lower ranks."""
     ranks = np.empty(len(scores), np.float32)
     ranks[(-scores).argsort(kind="stable")] = np.arange(len(scores), dtype=np.float32)
     return (1 / (1 + ranks / 3)).astype(np.float32)
 
 
 def _standardize(scores: Scores | None, candidates: Positions, sample: Scores | None = None) -> Scores:
-    """Return each candidate's distance from the mean score, in units of four standard deviations.
+    """Standardize scores: distance from the mean, in units of four standard deviations.
 
     With `sample`, mean and deviation are those of a sample of all tools.
     """
@@ -364,7 +364,7 @@ def _standardize(scores: Scores | None, candidates: Positions, sample: Scores | 
 
 
 def merge_with_message(in_context: Positions, alone: Positions, message: str) -> Positions:
-    """Combine the rankings with and without context; the longer the message, the less the context counts.
+    """Combine the rankings with and without context; context has less weight for longer messages.
 
     A long message may ask for several tools, and says which.
     """
@@ -387,7 +387,7 @@ def merge_with_message(in_context: Positions, alone: Positions, message: str) ->
 
 
 def need_features(scores: Scores, rows: Scores, need: float) -> list[float]:
-    """Return features from which it is estimated whether a message of a conversation needs a tool.
+    """Return features for estimating whether a message of a conversation needs a tool.
 
     `need` is the probability for the message alone.
     """
@@ -410,7 +410,7 @@ class ContextRanker:
 
     @classmethod
     def shipped(cls) -> ContextRanker:
-        """Load the shipped weights of the network that ranks tools in a conversation."""
+        """Load the shipped weights of the network that ranks tools within a conversation."""
         file = files("toolfold").joinpath("retrieval/weights/context.npz")
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
             return cls({key: stored[key] for key in stored.files})
@@ -426,7 +426,7 @@ class ContextRanker:
     def need_probability(
         self, message: str, row: Sequence[float], *, dense: bool, states: Scores | None = None
     ) -> float:
-        """Return a score from 0 to 1 for how likely a message of a conversation needs a tool.
+        """Return a score from 0 to 1 for the likelihood that a message of a conversation needs a tool.
 
         `states` are the encoder's, one row per token. The score is scaled so that the threshold for single
         messages also suits conversations.

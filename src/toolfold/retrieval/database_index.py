@@ -1,4 +1,4 @@
-"""Search among more tools than fit into memory: candidates come from the shared database.
+"""Search among more tools than fit into memory, with candidates from the shared database.
 
 A thread publishes the tools of this process and their vectors. A search looks up some hundred candidates
 among the tools that are granted, and returns a small index of them, with the statistics of all tools, which
@@ -74,12 +74,12 @@ _EMBED_BATCH = 64
 
 
 class IndexUnavailable(ToolfoldError):
-    """The search index in the database cannot be used now."""
+    """The search index in the database is currently unavailable."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageLookup:
-    """A message with its vectors and conversation, for which candidate tools are looked up."""
+    """Message with its vectors and conversation, for looking up candidate tools."""
 
     message: str
     parts: Sequence[str] = ()
@@ -93,7 +93,7 @@ class MessageLookup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Grant:
-    """The tools that a session may use, as positions in the index and as an SQL condition."""
+    """Tools that a session may use, as positions in the index and as an SQL condition."""
 
     mask: NDArray[np.bool_]
     scope: ScopeFilter
@@ -103,7 +103,7 @@ class _Grant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PublishedTools:
-    """The tools of this process that are stored in the shared database."""
+    """Tools of this process that are stored in the shared database."""
 
     tools: Sequence[Tool]
     """Sorted by name."""
@@ -151,7 +151,7 @@ class DatabaseIndex:
         on_change: Callable[[IndexState], None] | None = None,
         on_failure: Callable[[str], None] | None = None,
     ) -> None:
-        """Create the search index; the database is not read before the first search.
+        """Create the search index; the database is first read by the first search.
 
         `max_wait_s` limits how long a search waits until the tools are published; None waits for all.
         `on_failure` is called with the reason when a search cannot use the database.
@@ -178,16 +178,16 @@ class DatabaseIndex:
         self._unsubscribe = database.on_change("catalog", self._read_changes) if place != "memory" else None
 
     def serves(self, tools: int) -> bool:
-        """Return True if a catalog of this size is searched in the database instead of in memory."""
+        """Return True if a catalog of this size is searched in the database, not in memory."""
         return self._place == "database" or (self._place == "auto" and tools > MAX_MEMORY_TOOLS)
 
     def state(self) -> IndexState | None:
-        """Return how many tools are in the database and how many have a vector; None if it is not used."""
+        """Return the numbers of tools and of vectors in the database; None if the database is not used."""
         published = self._published
         return None if published is None else IndexState(len(published.tools), published.embedded)
 
     def publish(self, tools: Sequence[Tool], *, wait: bool = False) -> _PublishedTools | None:
-        """Start to store tools, sorted by name, in the database; return the tools that are stored so far."""
+        """Start to store tools, sorted by name, in the database; return the tools stored so far."""
         with self._lock:
             if self._complete is tools and time.monotonic() < self._refresh_at:
                 return self._published
@@ -202,7 +202,7 @@ class DatabaseIndex:
             return self._published
 
     def _wait_until_published(self, tools: Sequence[Tool]) -> None:
-        """Wait until the thread has stored all tools or, with a time limit, until they can be searched."""
+        """Wait until all tools are stored or, with a time limit, until they can be searched."""
         if self._max_wait_s is None:
             self._lock.wait_for(lambda: self._thread is None)
             return
@@ -221,7 +221,7 @@ class DatabaseIndex:
         *,
         names: Sequence[str] = (),
     ) -> Index:
-        """Return a small index of candidate tools for a message, out of those that the session may use.
+        """Return a small index of candidate tools for a message, among the tools that the session may use.
 
         Raises IndexUnavailable if the database fails, or if the tools are not published yet.
         """
@@ -243,7 +243,7 @@ class DatabaseIndex:
             raise self._fail(str(error)) from error
 
     def close(self) -> None:
-        """End the background thread and the database connections; a running SQL statement is cancelled."""
+        """Stop the background thread, cancel a running SQL statement and close the database connections."""
         self._closed.set()
         if self._unsubscribe is not None:
             self._unsubscribe()
@@ -293,7 +293,7 @@ class DatabaseIndex:
     def _usable_table(
         self, published: _PublishedTools, grant: _Grant, lookup: MessageLookup
     ) -> VectorTable | None:
-        """Return the table of tool vectors; None if it has no index yet, or belongs to another model.
+        """Return the table of tool vectors; None if it has no index yet or belongs to another model.
 
         Without an index, comparing a message with the vectors of all tools would take too long.
         A search by keywords uses the vectors of candidates to recognise duplicates.
@@ -324,7 +324,7 @@ class DatabaseIndex:
         return replace(Index.of(tools, sums, lexical, vectors), sample=sample)
 
     def _find_grant(self, published: _PublishedTools, names: frozenset[str] | None) -> _Grant:
-        """Return the index positions of the session's tools, and the SQL condition for them. Cached."""
+        """Return the cached index positions of the session's tools, and the SQL condition for them."""
         with self._lock:
             found = published.grants.pop(names, None)
         if found is None:
@@ -351,7 +351,7 @@ class DatabaseIndex:
         )
 
     def _read_changes(self) -> None:
-        """Find out which tools other processes have added, and whether the vector index is ready."""
+        """Find tools added by other processes, and check whether the vector index is ready."""
         published = self._published
         if published is None:
             return
@@ -365,7 +365,7 @@ class DatabaseIndex:
                 )
 
     def _find_others(self, ids: Ids, known: NDArray[np.int64], last_id: int) -> tuple[NDArray[np.int64], int]:
-        """Return the ids and toolsets of all tools of other processes, and the highest id in the database.
+        """Return the ids and toolsets of other processes' tools, and the highest id in the database.
 
         `known` are those with an id up to `last_id`.
         """
@@ -375,7 +375,7 @@ class DatabaseIndex:
         return found, int(added.max(initial=last_id))
 
     def _run(self) -> None:
-        """Store the current tools in the database; repeat if they have changed meanwhile."""
+        """Store the current tools in the database; repeat if the tools have changed meanwhile."""
         tools, is_complete = self._wanted, False
         try:
             while not self._closed.is_set():
@@ -407,7 +407,7 @@ class DatabaseIndex:
         return not self._closed.is_set()
 
     def _publish_tools(self, tools: Sequence[Tool]) -> None:
-        """Store the tools, then their vectors; searches can use each part as soon as it is stored."""
+        """Store the tools and then their vectors; searches can use both as soon as they are stored."""
         sums = [tool_checksum(tool) for tool in tools]
         ids = self._add_tools(tools, sums)
         keys = np.empty((len(tools), 2), np.int64)
@@ -434,7 +434,7 @@ class DatabaseIndex:
             pass
 
     def _add_tools(self, tools: Sequence[Tool], sums: Sequence[bytes]) -> Ids:
-        """Store the tools that are not in the database yet, and return the ids of all."""
+        """Store the tools that are not in the database yet; return the ids of all tools."""
         ids: Ids = np.zeros(len(sums), np.int64)
         for start in range(0, len(sums), BATCH_SIZE):
             part = sums[start : start + BATCH_SIZE]
@@ -456,7 +456,7 @@ class DatabaseIndex:
         return ids
 
     def _report_progress(self, what: str, done: int, total: int) -> None:
-        """Log how much is published, from time to time. Raises DatabaseError if the index was closed."""
+        """Log the progress of publishing at intervals. Raises DatabaseError if the index was closed."""
         if self._closed.is_set():
             raise DatabaseError("the index was closed")
         self._progress = done, total
@@ -485,7 +485,7 @@ class DatabaseIndex:
             self._on_change(IndexState(len(published.ids), len(published.ids)))
 
     def _embed(self, tools: Sequence[Tool], embedder: Embedder) -> Matrix:
-        """Return the vectors of tools; compute those that no replica has computed yet."""
+        """Return the vectors of tools, computing only those that no replica has computed yet."""
         documents = [(embedding_text(tool), embedded_messages(tool)) for tool in tools]
         sums = [document_checksum(*each) for each in documents]
         known, packed = self._shared.read(embedder.name, sums)
@@ -516,7 +516,7 @@ class DatabaseIndex:
 def make_scope_filter(
     ids: Ids, toolsets: NDArray[np.int64], mask: NDArray[np.bool_], others: NDArray[np.int64]
 ) -> ScopeFilter:
-    """Return the SQL condition that selects the tools in `mask` and no others.
+    """Return the SQL condition that selects exactly the tools in `mask`.
 
     `toolsets` has the toolset of each tool, `others` number and toolset of tools that are not in `ids`.
     """
@@ -537,7 +537,7 @@ def make_scope_filter(
 
 
 def _list_nearest(lookup: MessageLookup, servers: Sequence[int]) -> list[NearestQuery]:
-    """Return the similarity searches for a message, its parts, earlier messages and servers used before."""
+    """Return the vector searches for a message: its text, its parts, earlier messages and recent servers."""
     vectors = [] if lookup.vectors is None else [each for each in lookup.vectors if each.any()]
     found = [NearestQuery(vector, CANDIDATES) for vector in vectors]
     found += [NearestQuery(vector, NEAREST_TO_EARLIER) for vector in lookup.earlier_vectors]

@@ -67,7 +67,7 @@ def tool_text(
 
 
 def query_text(message: str) -> str:
-    """Return a message as one line; a long message is reduced to its beginning and its end."""
+    """Return a message as one line; a long message is shortened to its beginning and end."""
     raw = message[:4000] + (" " + message[-4000:] if len(message) > 8000 else message[4000:])
     text = clean_text(raw)
     if len(text) <= QUERY_HEAD_CHARS + QUERY_TAIL_CHARS:
@@ -96,7 +96,7 @@ def clean_text(text: str) -> str:
 
 
 def truncate_text(text: str, limit: int) -> str:
-    """Return at most `limit` characters, cut at a word boundary if there is one in the second half."""
+    """Truncate a text to `limit` characters, at a word boundary if there is one in the second half."""
     if len(text) <= limit:
         return text
     head, _, _ = text[: limit + 1].rpartition(" ")
@@ -104,7 +104,7 @@ def truncate_text(text: str, limit: int) -> str:
 
 
 def _parameter_facts(schema: Mapping[str, Any], root: Mapping[str, Any] | None) -> list[str]:
-    """Return a parameter's description and its enum values, also from its variants and references."""
+    """Return a parameter's description and enum values, including those of its variants and references."""
     schemas = list(schema_variants(schema, root))
     described = next(
         (

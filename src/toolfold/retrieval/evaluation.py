@@ -34,7 +34,7 @@ class Query:
     """The conversation before the message, oldest first, as chat messages; None if the row has none."""
 
     def needs(self) -> list[set[str]]:
-        """Return, for each needed tool, the set of tool names that are accepted for it."""
+        """Return, for each needed tool, the set of acceptable tool names."""
         return [{gold, *self.alternatives.get(gold, ())} for gold in self.gold]
 
 
@@ -44,7 +44,7 @@ def load_queries(file: Path) -> list[Query]:
 
 
 def parse_queries(content: bytes, *, where: str) -> list[Query]:
-    """Read labelled messages, one JSON object per line. Raises SourceError, which starts with `where`."""
+    """Read labelled messages, one JSON object per line; `where` names the source in a SourceError."""
     return list(parse_json_lines(io.BytesIO(content), _parse_query, where=where))
 
 
@@ -76,7 +76,7 @@ def _parse_history(row: Json) -> tuple[Json, ...] | None:
 
 
 def _parse_message(message: Any) -> Iterator[Json]:
-    """Yield one message of a labelled history, and then a message that calls the tools listed in it."""
+    """Yield one message of a labelled history, followed by a message that calls its listed tools."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise ValueError("each message of history must be an object with role and content")
     content = message.get("content") or ""
@@ -95,7 +95,7 @@ def _parse_id(value: Any) -> str | int | float:
 
 
 def _parse_candidates(row: Json) -> frozenset[str] | None:
-    """Return the tools to which the ranking for a message is restricted; None if all tools are ranked."""
+    """Return the tools to which the ranking for a message is restricted; None for no restriction."""
     if row.get("scope") != OWN_CANDIDATES:
         return None
     return frozenset(_parse_names(row.get("candidates"), "candidates"))
@@ -115,7 +115,7 @@ def _parse_names(value: Any, key: str) -> tuple[str, ...]:
 
 
 def ranks(query: Query, ranked: Sequence[str]) -> list[int | None]:
-    """Return the rank of each needed tool or its best alternative; None for one that is not ranked."""
+    """Return the rank of each needed tool or its best alternative; None for a tool that is not ranked."""
     positions = {name: rank for rank, name in reversed(list(enumerate(ranked, 1)))}
     return [
         min((positions[name] for name in need if name in positions), default=None) for need in query.needs()
@@ -123,7 +123,7 @@ def ranks(query: Query, ranked: Sequence[str]) -> list[int | None]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that is at least as large as the given share of all values."""
+    """Return the percentile of the values for a share between 0 and 1, without interpolation."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
@@ -135,7 +135,7 @@ def recall(query: Query, ranked: Sequence[str], depth: int) -> float:
 
 
 def reciprocal_rank(query: Query, ranked: Sequence[str]) -> float:
-    """Return 1 / rank of the first ranked tool that the message needs; 0 if there is none."""
+    """Return the reciprocal rank of the first tool that the message needs; 0 if none is ranked."""
     wanted = set().union(*query.needs())
     return next((1 / rank for rank, name in enumerate(ranked, 1) if name in wanted), 0.0)
 

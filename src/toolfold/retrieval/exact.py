@@ -75,7 +75,7 @@ _COMMON_COMPOUNDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _NameMatches:
-    """The tools that one name in a message can mean, as positions in the index."""
+    """Tools that a name in a message can refer to, as positions in the index."""
 
     marked: Sequence[int]
     """All tools with the name; they match where the message marks the word as a name."""
@@ -131,7 +131,7 @@ class NameIndex:
             self._positions[name] = sorted([*self._positions_of(name), position])
 
     def find_named(self, message: str) -> list[int]:
-        """Return the index positions of the tools that the message names, in order of appearance."""
+        """Return the index positions of tools named in the message, in order of appearance."""
         found: dict[int, None] = {}
         taken: set[int] = set()  # skips repeated words
         text = message[:MAX_MESSAGE_CHARS]
@@ -143,7 +143,7 @@ class NameIndex:
         return list(found)
 
     def _match_word(self, text: str, start: int, end: int) -> Iterator[Sequence[int]]:
-        """Yield the index positions of tools that the word at `start:end` names, in up to three lists."""
+        """Yield lists of index positions of tools whose name is the word at `start:end`."""
         word = text[start:end]
         name = word.casefold()
         if name not in self._positions:
@@ -155,7 +155,7 @@ class NameIndex:
             yield matches.marked
 
     def _find_matches(self, name: str) -> _NameMatches:
-        """Return the tools that a name in a message can mean, and cache them."""
+        """Return the tools that a name in a message can refer to, and cache them."""
         positions = list(self._limit_per_toolset(self._positions_of(name), name))
         anywhere: list[int] = []
         exact_spelling: dict[str, list[int]] = {}
@@ -171,7 +171,7 @@ class NameIndex:
         )
 
     def _limit_per_toolset(self, positions: Iterable[int], name: str) -> Iterator[tuple[int, Tool]]:
-        """Yield the tools with a name, exact names first; at most MAX_NAMESAKES_PER_TOOLSET per toolset.
+        """Yield the tools with a name, exact names first, at most MAX_NAMESAKES_PER_TOOLSET per toolset.
 
         Counting per toolset keeps tools that a session may not use from displacing tools that it may use.
         """
@@ -186,7 +186,7 @@ class NameIndex:
 
 
 def list_mentions(message: str, limit: int) -> list[str]:
-    """Return the parts of a message that may be names of tools, casefolded, at most `limit` of them."""
+    """Return at most `limit` casefolded parts of a message that may be tool names."""
     text = message[:MAX_MESSAGE_CHARS]
     found: dict[str, None] = {}
     for start, end in _candidate_spans(text):
@@ -251,7 +251,7 @@ def _trimmed_spans(match: re.Match[str]) -> Iterator[tuple[int, int]]:
 
 
 def _is_recognizable(name: str) -> bool:
-    """Return True if a tool name is distinctive or camel case, so that it can be recognised in a message."""
+    """Return True if a tool name can be recognised in a message: it is distinctive or in camel case."""
     return _is_distinctive(name) or _CAMEL_BOUNDARY.search(name) is not None
 
 
@@ -268,7 +268,7 @@ def _is_distinctive(name: str) -> bool:
 
 
 def _is_unlikely_compound(parts: Sequence[str]) -> bool:
-    """Return True if the parts of a name written as one word do not form an ordinary compound word."""
+    """Return True if a name written as one word is not an ordinary compound word."""
     first, last = parts[0], parts[-1]
     if (
         _is_common_part(last) or last in _COMPOUND_ENDINGS

@@ -1,4 +1,4 @@
-"""Example messages per tool: what a user might write when this tool is needed.
+"""Example messages for tools: typical user messages for which a tool is needed.
 
 They come from the phrasebook that ships with the package and from `toolfold enrich`, and are added only to
 the tools in the search index. A record belongs to a definition, not to a server: it is found by a checksum of
@@ -49,7 +49,7 @@ Of messages written for the sample catalog, 4% exceed it, of messages of other t
 
 @dataclass(frozen=True, slots=True)
 class MessageFit:
-    """How well a message fits the definition of its tool, and which other definition it fits best."""
+    """Similarity of a message to the definition of its tool, and to the best other definition."""
 
     own: float
     """Similarity to the definition of the tool, from -1 to 1."""
@@ -59,7 +59,7 @@ class MessageFit:
 
     @property
     def problem(self) -> str:
-        """Return why a message may not be an example message for its tool; empty if it may."""
+        """Return why a message is rejected as an example message for its tool; empty if it is accepted."""
         if self.own < MIN_DEFINITION_SIMILARITY:
             return "it does not fit the tool's definition"
         if self.best_other - self.own > MAX_OTHER_LEAD:
@@ -91,7 +91,7 @@ _INSTRUCTIONS_PROBLEM = "it contains instructions for a model"
 
 @dataclass(frozen=True, slots=True)
 class MessageRecord:
-    """The example messages of one tool definition, and who wrote them; stored as one line of JSON."""
+    """Example messages of one tool definition and their author, stored as one line of JSON."""
 
     server: str
     tool: str
@@ -140,7 +140,7 @@ class MessageRecord:
 
 
 def definition_checksum(name: str, description: str) -> str:
-    """Return a hash of a tool's name and its description, ignoring white space."""
+    """Return a hash of a tool's name and description, ignoring white space."""
     text = f"{name}\n{' '.join(description.split())}"
     digest = hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=_CHECKSUM_BYTES)
     return digest.hexdigest()
@@ -203,7 +203,7 @@ class MessageCatalog:
 
 
 def _names_without_prefix(tool: Tool) -> Iterable[str]:
-    """Return the name that a tool's author chose, then the same without a prefix such as `github__`.
+    """Return the tool's name on its server, with and without a prefix such as `github__`.
 
     Catalog files and gateways often put the server's name before that of the tool.
     """
@@ -218,10 +218,10 @@ def _has_prefix(name: str, server: str) -> bool:
 
 
 class MessageSource:
-    """Interface of a source of example messages, with a version that changes with the messages."""
+    """Interface of a source of example messages, whose version changes with the messages."""
 
     def version(self) -> object:
-        """Return a value that changes when the example messages change. Called for every search."""
+        """Return a value that changes when the example messages change; called for every search."""
         return None
 
     def load(self) -> Iterable[MessageRecord]:
@@ -230,7 +230,7 @@ class MessageSource:
 
 
 class ExampleMessages:
-    """Adds example messages to the tools in the search index, from the first source that has some."""
+    """Adds example messages to the tools in the search index, from the first source that has messages."""
 
     def __init__(self, *sources: MessageSource) -> None:
         self._sources = sources
@@ -241,13 +241,13 @@ class ExampleMessages:
         self._current: tuple[Sequence[Tool], Sequence[Tool]] | None = None
 
     def find(self, tool: Tool) -> MessageRecord | None:
-        """Return the record of a tool's example messages and who wrote them; None if there is none."""
+        """Return the record of a tool's example messages and their author; None if there is none."""
         with self._lock:
             self._reload_if_changed()
             return self._find_record(tool)
 
     def list_records(self, tool: Tool) -> list[MessageRecord]:
-        """Return the example messages for a tool from all sources; those in use come first."""
+        """Return the example messages for a tool from all sources, starting with the ones in use."""
         with self._lock:
             self._reload_if_changed()
             used = self._find_record(tool)
@@ -276,7 +276,7 @@ class ExampleMessages:
             self._added.clear()
 
     def _find_record(self, tool: Tool) -> MessageRecord | None:
-        """Return a tool's example messages from the first source that has some; exact matches are preferred.
+        """Return a tool's example messages from the first source that has some, preferring exact matches.
 
         Otherwise a message stored for one server would replace the shipped ones for exactly this definition.
         """
@@ -303,14 +303,14 @@ def _is_certain(record: MessageRecord, tool: Tool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CheckedMessages:
-    """Example messages that may be used for a tool, and rejected ones with the reason for each."""
+    """Accepted example messages for a tool, and rejected messages with the reasons."""
 
     accepted: tuple[str, ...]
     rejected: Mapping[str, str]
 
 
 class MessageChecker:
-    """Checks messages that a model wrote for the tools of a catalog."""
+    """Checks messages written by a model for the tools of a catalog."""
 
     def __init__(
         self,
@@ -320,7 +320,7 @@ class MessageChecker:
         *,
         names: NameIndex | None = None,
     ) -> None:
-        """Create a checker; `find_instructions` detects text addressed to a model, beyond the built-in rules.
+        """Create a checker; `find_instructions` also detects text that is addressed to a model.
 
         `measure_fit` tells how well messages fit the tools' definitions; without it that is not checked.
         `names` is the index of the tools' names, if the caller has one.
@@ -329,7 +329,7 @@ class MessageChecker:
         self._find_instructions, self._measure_fit = find_instructions, measure_fit
 
     def check(self, tool: Tool, messages: Iterable[str]) -> CheckedMessages:
-        """Return the example messages that may be used for a tool, without repetitions."""
+        """Return the acceptable example messages for a tool, without duplicates."""
         accepted: dict[str, str] = {}
         rejected: dict[str, str] = {}
         for message in messages:
@@ -344,7 +344,7 @@ class MessageChecker:
         return CheckedMessages(fitting, rejected | unfitting)
 
     def _find_unfitting(self, tool: Tool, messages: tuple[str, ...]) -> dict[str, str]:
-        """Return messages that do not fit the tool's definition, with reasons; all of them if most do not."""
+        """Return messages that do not match the tool's definition, with reasons; all if most do not match."""
         if self._measure_fit is None or not messages:
             return {}
         fits = zip(messages, self._measure_fit(tool, messages), strict=True)
@@ -354,7 +354,7 @@ class MessageChecker:
         return dict.fromkeys(messages, "most of the tool's messages do not fit its definition") | unfitting
 
     def find_problem(self, tool: Tool, text: str, raw: str) -> str:
-        """Return why a message may not be an example message for a tool; empty if it may.
+        """Return why a message is rejected as an example message for a tool; empty if it is accepted.
 
         `raw` is the message before it was cleaned.
         """
@@ -368,7 +368,7 @@ class MessageChecker:
 
 
 def find_text_problem(text: str, raw: str = "") -> str:
-    """Return why a text cannot be an example message; empty if it can. `raw` is the text before cleaning."""
+    """Return why a text cannot be an example message; empty if it can. `raw` is the uncleaned text."""
     if not _has_valid_size(text):
         return f"it must have {MIN_MESSAGE_CHARS} to {MAX_MESSAGE_CHARS} characters"
     if len(text.split()) > MAX_MESSAGE_WORDS:

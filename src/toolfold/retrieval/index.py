@@ -43,18 +43,18 @@ EmbedTools = Callable[[Sequence[Tool], SaveVectors], PackedVectors | None]
 
 
 class ScoreGains(Protocol):
-    """Raises the scores of tools that a client has used successfully for similar messages."""
+    """Increases the scores of tools that a client has used successfully for similar messages."""
 
     def similarity_gains(self, vector: Matrix) -> Scores | None:
-        """Return the numbers to add to the tools' similarities to a query; None if all would be 0."""
+        """Return the amounts to add to the tools' similarities to a query; None if all are 0."""
 
     def keyword_gains(self, words: WordTokenizer, text: str) -> Scores | None:
-        """Return the numbers to add to the tools' keyword scores, as shares of a perfect match's score."""
+        """Return the amounts to add to the tools' keyword scores, relative to a perfect match."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GrantMask:
-    """The positions in the index of the tools that a session may use."""
+    """Index positions of the tools that a session may use."""
 
     mask: NDArray[np.bool_]
     hidden: Positions
@@ -65,7 +65,7 @@ class GrantMask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CatalogSample:
-    """Number of tools in a whole catalog and a sample of their vectors, for an index with only some tools."""
+    """Number of tools in a whole catalog and a sample of their vectors, for an index of a part of it."""
 
     tools: int
     vectors: Matrix
@@ -79,7 +79,7 @@ class CatalogSample:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Index:
-    """Keyword and vector index of a set of tools. A position may be empty after a tool was removed."""
+    """Keyword and vector index of a set of tools; positions of removed tools may be empty."""
 
     tools: tuple[Tool | None, ...]
     checksums: tuple[bytes, ...]
@@ -108,7 +108,7 @@ class Index:
         return cls(tuple(tools), tuple(checksums), lexical, vectors, names or NameIndex(tools), by_name)
 
     def grant(self, names: Iterable[str] | None) -> GrantMask:
-        """Return the positions in the index of the named tools; of all tools if `names` is None.
+        """Return the index positions of the named tools; of all tools if `names` is None.
 
         Cached: a session repeats the same set.
         """
@@ -124,14 +124,14 @@ class Index:
         return found
 
     def auxiliary_positions(self) -> frozenset[int]:
-        """Return the positions of auxiliary tools, such as those that read the resources of a server."""
+        """Return the index positions of auxiliary tools, such as tools that read a server's resources."""
         if not self._auxiliary:
             found = (position for position, tool in enumerate(self.tools) if tool and tool.is_auxiliary)
             self._auxiliary.append(frozenset(found))
         return self._auxiliary[0]
 
     def message_matches(self) -> MessageMatches:
-        """Return the terms of the tools' example messages; they are computed when first needed."""
+        """Return the terms of the tools' example messages, computed on first use."""
         if not self._matches:
             self._matches.append(MessageMatches.of(self.tools, self.lexical.words))
         return self._matches[0]
@@ -162,7 +162,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreviousIndex:
-    """Parts of an earlier index that can be reused for tools that have not changed."""
+    """Parts of an earlier index that can be reused for unchanged tools."""
 
     checksums: tuple[bytes, ...]
     lexical: KeywordIndex
@@ -176,12 +176,12 @@ class PreviousIndex:
 
 
 def _discard_checkpoint(cache: IndexCache) -> None:
-    """Do nothing; used instead of saving a partly built index if the index is not stored on disk."""
+    """Do nothing, because an index that is not stored on disk needs no checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexBuilder:
-    """Builds a search index from the previous one; only new tools are embedded."""
+    """Builds a search index from the previous index; only new tools are embedded."""
 
     words: WordTokenizer
     embed: EmbedTools
@@ -286,7 +286,7 @@ class IndexBuilder:
         previous: Vectors | None = None,
         positions: Mapping[bytes, int] = MappingProxyType({}),
     ) -> Index:
-        """Build the keyword index anew, and reuse the vectors that are already computed."""
+        """Rebuild the keyword index, and reuse vectors that are already computed."""
         lexical = KeywordIndex.build(tools, self.words)
         save_vectors = self._checkpoint_saver(sums, lexical)
         vectors = self._vectors_or_none(
@@ -313,7 +313,7 @@ class IndexBuilder:
         return self._update_vectors(Vectors.of(old), tools, missing, save_vectors)
 
     def _vectors_or_none(self, work: Callable[[], Vectors | None]) -> Vectors | None:
-        """Return the vectors that `work` computes; None if it fails, so that keyword search still works."""
+        """Return the vectors computed by `work`; None if it fails, so that keyword search still works."""
         try:
             return work()
         except Exception as error:  # for example, out of memory
@@ -346,7 +346,7 @@ def _drop_unembedded(sums: Sequence[bytes], packed: PackedVectors) -> Sequence[b
 
 
 def _server_key(tool: Tool) -> str:
-    """Return the name of a tool's server, which is taken from the tool's name if it is not given."""
+    """Return the name of a tool's server, derived from the tool's name if it is not given."""
     server = tool.server
     prefix, separator, _ = tool.name.partition("__")
     return prefix if separator and prefix and server in ("", "catalog") else server
@@ -357,7 +357,7 @@ def _position_array(of: Mapping[int, Any]) -> Positions:
 
 
 def embedding_text(tool: Tool) -> str:
-    """Return the text that an embedding model reads for a tool."""
+    """Return a tool's text for the embedding model."""
     words = (tool.title, *tool.synonyms) if tool.title else tool.synonyms
     return tool_text(tool.own_name, tool.description, tool.parameters, tool.server, words)
 
@@ -368,7 +368,7 @@ def embedded_messages(tool: Tool) -> tuple[str, ...]:
 
 
 def tool_checksum(tool: Tool) -> bytes:
-    """Return a hash of everything about a tool that the index contains."""
+    """Return a hash of all of a tool's data that the index contains."""
     names = (tool.name, tool.original_name, tool.title, tool.toolset, tool.source.name)
     others = tuple(filter(None, (tool.listed_name, tool.alias)))
     text = repr((FORMAT, *names, *others, tool.description, tool.synonyms, tool.parameters, tool.messages))
@@ -376,7 +376,7 @@ def tool_checksum(tool: Tool) -> bytes:
 
 
 def _should_update(previous: PreviousIndex, positions: Mapping[bytes, int], sums: Sequence[bytes]) -> bool:
-    """Return True if most of a large index stays the same; a small index is rebuilt, which is more exact."""
+    """Return True if a large index is mostly unchanged; a small index is rebuilt for higher accuracy."""
     new = len(set(sums) - positions.keys())
     if not new and len(positions) == len(sums):
         return True

@@ -30,7 +30,7 @@ _PROBE_SIZE = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexCache:
-    """Content of a search index file; partial if not all tools are embedded yet."""
+    """Content of a search index file; partial if some tools are not embedded yet."""
 
     checksums: Sequence[bytes]
     """One per position; empty if there is no tool, or no vector yet."""
@@ -41,7 +41,7 @@ class IndexCache:
 
 
 def write_index(file: Path, cache: IndexCache, model: str) -> None:
-    """Write the index file atomically; on failure the existing file stays unchanged."""
+    """Write the index file atomically; on failure, the existing file remains unchanged."""
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".index-")
     try:
         with os.fdopen(descriptor, "wb") as temporary:
@@ -106,7 +106,7 @@ def read_index(
 
 
 def _probe_search(lexical: KeywordIndex, vectors: Vectors | None) -> None:
-    """Run one search as a test, which raises an error if the loaded index cannot be searched."""
+    """Run a test search, which raises an error if the loaded index cannot be searched."""
     positions = np.arange(min(lexical.size, _PROBE_SIZE))
     message = " ".join([*lexical.terms][:_PROBE_SIZE])
     scores, _ = lexical.scores(message)
@@ -159,7 +159,7 @@ def _is_length(length: Any) -> bool:
 
 
 def _are_row_offsets(starts: NDArray[Any], rows: int, numbers: NDArray[Any], below: int) -> bool:
-    """Return True if `starts` are valid row offsets into `numbers`, which must be less than `below`."""
+    """Return True if `starts` are valid row offsets into `numbers`, all of which are less than `below`."""
     return (
         starts.dtype == np.int64
         and numbers.ndim == 1

@@ -58,7 +58,7 @@ _CHECKSUM_BYTES = 16
 
 
 class _Document(NamedTuple):
-    """The text that an embedding model reads for a tool: its definition and its example messages."""
+    """Text of a tool for the embedding model: its definition and its example messages."""
 
     text: str
     messages: tuple[str, ...]
@@ -66,7 +66,7 @@ class _Document(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """How many tools an index has, and how many of them can be found by similarity."""
+    """Number of tools in an index, and number of tools that can be found by similarity."""
 
     tools: int
     embedded: int
@@ -79,18 +79,18 @@ class IndexState:
 
 
 class _IndexerClosed(BaseException):
-    """Stops the background thread. A BaseException, so that error handlers do not catch it."""
+    """Stops the background thread; a BaseException, so that error handlers do not catch it."""
 
 
 class BackgroundStart:
-    """Builds an index in a background thread; only one at a time."""
+    """Builds indexes in a background thread, one at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def run(self, build: Callable[[], object]) -> None:
-        """Call `build` in a thread, unless an earlier call is still running. Errors are logged."""
+        """Call `build` in a thread, unless an earlier call is still running; log errors."""
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 # Not a daemon: the interpreter would stop it in the middle of an inference at exit.
@@ -100,7 +100,7 @@ class BackgroundStart:
                 self._thread.start()
 
     def wait(self) -> None:
-        """Wait until the background thread that builds an index has ended."""
+        """Wait until the thread that builds an index has finished."""
         with self._lock:
             thread = self._thread
         if thread is not None:
@@ -115,7 +115,7 @@ def _run_logged(build: Callable[[], object]) -> None:
 
 
 class Indexer:
-    """Provides the search index of the current tools, and embeds new tools in the background if necessary."""
+    """Provides the search index of the current tools; embeds new tools in the background if necessary."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Indexer:
         on_change: Callable[[IndexState], None] | None = None,
         shared: SharedVectors | None = None,
     ) -> None:
-        """Create an indexer. `max_wait_s` limits how long searches wait for vectors; None waits for all.
+        """Create an indexer; `max_wait_s` limits the time searches wait for vectors, None waits for all.
 
         `on_change` is called when a search has to go on without all vectors, and when they are complete.
         With `shared`, vectors that any replica has computed are taken from the database.
@@ -194,7 +194,7 @@ class Indexer:
             return self._current_index(tools), self._thread if self._deferred_tools else None
 
     def state(self) -> IndexState:
-        """Return how many tools the current index has, and how many of them have a vector."""
+        """Return the number of tools in the current index, and the number of tools with a vector."""
         with self._lock:
             return self._current_state()
 
@@ -208,7 +208,7 @@ class Indexer:
         return IndexState(len(tools), int(embedded[list(index.by_name.values())].sum()), self._waited_s)
 
     def _has_ended(self, thread: threading.Thread, deadline: float) -> bool:
-        """Wait for a thread, at most `max_wait_s` over all searches together; return True if it ended."""
+        """Wait for a thread, at most `max_wait_s` in total over all searches; return True if it has ended."""
         started = time.monotonic()
         thread.join(max(0.0, min(self._wait_left_s, deadline - started)))
         waited = time.monotonic() - started
@@ -262,7 +262,7 @@ class Indexer:
         )
 
     def _find_previous(self, sums: Sequence[bytes]) -> PreviousIndex | None:
-        """Return the index to update: the current one, or a saved one made for exactly these tools."""
+        """Return the index to update: the current index, or a saved index of exactly these tools."""
         if self._current is None:
             return self._load_cached(sums)
         current = PreviousIndex.of(self._current[1])
@@ -303,7 +303,7 @@ class Indexer:
                 self._thread = None
 
     def _embed_or_defer(self, tools: Sequence[Tool], save_vectors: SaveVectors) -> PackedVectors | None:
-        """Embed the tools now; if there are many, return None so that a background thread embeds them."""
+        """Embed the tools now, or return None to leave many tools to a background thread."""
         texts = sum(1 + len(tool.messages) for tool in tools)
         if self._embedder is None or self._max_wait_s is None or texts <= MAX_INLINE_TEXTS:
             return self._embed_tools(tools, save_vectors)
@@ -344,7 +344,7 @@ class Indexer:
     def _find_vectors(
         self, embedder: Embedder, documents: Sequence[_Document], in_background: bool
     ) -> Iterator[tuple[list[int], PackedVectors]]:
-        """Yield batches of document numbers and vectors: first vectors from other replicas, then new ones."""
+        """Yield batches of document numbers and vectors: vectors from other replicas, then new ones."""
         if self._shared is None:
             yield from self._embed_batches(embedder, documents, range(len(documents)), in_background)
             return
@@ -428,7 +428,7 @@ class Indexer:
         return None
 
     def _cached_files(self, sums: Sequence[bytes]) -> list[Path]:
-        """Return up to two index files to load: the one for exactly these tools, then the newest other."""
+        """Return up to two index files to load: the file for these tools, then the newest other file."""
         if self._directory is None:
             return []
         try:
@@ -477,7 +477,7 @@ class Indexer:
 
 
 class _VectorRows:
-    """Matrix of vectors that is filled batch by batch; rows that are not computed yet are zero."""
+    """Matrix of vectors that is filled in batches; rows without a vector are zero."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -485,7 +485,7 @@ class _VectorRows:
         """Empty before the first part."""
 
     def add(self, positions: Sequence[int], part: PackedVectors) -> None:
-        """Store vectors in the rows at `positions`; no positions clears all rows. Raises ValueError."""
+        """Store vectors in the rows at `positions`; empty positions clear all rows. Raises ValueError."""
         if not positions or not self.packed.size:
             self.packed = PackedVectors.empty(self._size, part.width)
         if self.packed.width != part.width:

@@ -29,7 +29,7 @@ _SPLIT_POINTS = re.compile(
 
 
 def split_intents(message: str, words: WordTokenizer) -> list[str]:
-    """Return the parts of a message that may be separate requests; an empty list if there is only one."""
+    """Return the parts of a message that may be separate requests; empty if there is only one request."""
     if len(words.message_terms(message).content_terms) < 2 * MIN_PART_WORDS:
         return []
     pieces = (
@@ -42,13 +42,13 @@ def split_intents(message: str, words: WordTokenizer) -> list[str]:
 
 
 def _collapse_spaces(text: str) -> str:
-    """Collapse repeated spaces, which would make the splitting slow; keep single line breaks."""
+    """Collapse repeated spaces, which would make splitting slow; keep single line breaks."""
     lines = (" ".join(line.split()) for line in text.split("\n"))
     return "\n".join(filter(None, lines))
 
 
 def merge_rankings(whole: Positions, parts: Iterable[Positions]) -> list[int]:
-    """Return the best tools for the whole message, then the best tool for each part, then all others."""
+    """Return the best tools for the whole message, the best tool for each part, then all others."""
     firsts = [int(part[0]) for part in parts if len(part)]
     order: list[int] = whole.tolist()
     return list(dict.fromkeys((*order[:LEADING_HITS], *firsts, *order)))

@@ -1,4 +1,4 @@
-"""Rank tools higher for texts similar to those after which they were called successfully.
+"""Rank tools higher for texts similar to those that preceded successful calls of the tools.
 
 A learned message adds to the similarity of its tool to a query in proportion to how close the query is to
 the message. The addition is bounded, halves with every half-life without use, and shrinks when the tool was
@@ -80,7 +80,7 @@ _EPSILON = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class LearnedSummary:
-    """How many messages were learned for a tool, and when one of them was last used."""
+    """Number of messages learned for a tool, and the time of their last use."""
 
     messages: int = 0
     clients: int = 0
@@ -93,7 +93,7 @@ class LearnedSummary:
 
 
 class LearnedMessages:
-    """Learns after which messages tools are called, and raises their scores for similar ones. Thread-safe.
+    """Learns which messages lead to tool calls, and raises scores for similar messages. Thread-safe.
 
     A file that cannot be read or written disables learning with a warning; searches go on without it.
     """
@@ -132,7 +132,7 @@ class LearnedMessages:
             return None
 
     def for_client(self, index: Index, client: str, embedder: Embedder | None = None) -> ClientGains | None:
-        """Return the object that raises scores in a client's searches; None if nothing was learned.
+        """Return the score gains for a client's searches; None if no message was learned.
 
         With `embedder`, messages without a vector are embedded first, up to MAX_VECTORS_PER_SEARCH.
         """
@@ -152,7 +152,7 @@ class LearnedMessages:
             return None
 
     def _find_sharing_users(self, client: str) -> frozenset[str] | None:
-        """Return the users from whose learned messages a user benefits; None if the client is not a user."""
+        """Return the users whose learned messages affect a user's searches; None for clients without a user."""
         return self.find_sharing(client) if client.startswith(USER_LEARNER_PREFIX) else None
 
     def learn(
@@ -165,7 +165,7 @@ class LearnedMessages:
         origin: Origin,
         is_new_request: bool = True,
     ) -> str:
-        """Store a text after which a tool was called; return why it was rejected; empty if it was stored.
+        """Store a text that preceded a tool call; return why it was rejected, or empty if it was stored.
 
         `is_new_request` is False if the text was already learned for another tool that was called after it.
         """
@@ -196,7 +196,7 @@ class LearnedMessages:
         return ""
 
     def find_problem(self, index: Index, tool: Tool, text: str) -> str:
-        """Return why a text may not be stored as a learned message for a tool; empty if it may."""
+        """Return why a text may not be stored as a learned message for a tool; empty if it may be stored."""
         checker = MessageChecker(index.tools, self._find_instructions, names=index.names)
         if problem := checker.find_problem(tool, text, text):
             return problem
@@ -234,7 +234,7 @@ class LearnedMessages:
         ]
 
     def find(self, tool: Tool) -> list[LearnedMessage]:
-        """Return the messages that were learned for a tool, the most recently used first."""
+        """Return the messages learned for a tool, most recently used first."""
         if self._store is None:
             return []
         try:
@@ -244,7 +244,7 @@ class LearnedMessages:
         return [row for row in self._rows if _belongs_to(row, tool)]
 
     def list_tool_names(self, limit: int) -> list[str]:
-        """Return the names of tools for which messages were learned, the most recently used first."""
+        """Return the names of tools for which messages were learned, most recently used first."""
         if self._store is None or not self.enabled:
             return []
         try:
@@ -255,7 +255,7 @@ class LearnedMessages:
         return list(dict.fromkeys(row.name for row in rows))[:limit]
 
     def summarize(self, tool: Tool) -> LearnedSummary:
-        """Return how many messages were learned for a tool, and when one of them was last used."""
+        """Return the number of messages learned for a tool, and the time of their last use."""
         rows = self.find(tool)
         clients = len({row.client for row in rows})
         return LearnedSummary(len(rows), clients, max((row.last_used for row in rows), default=0.0))
@@ -299,7 +299,7 @@ class LearnedMessages:
             return placed
 
     def _weight(self, row: LearnedMessage) -> float:
-        """Return a learned message's weight, 0 to 1: less if it is old or has misled earlier searches."""
+        """Return a learned message's weight from 0 to 1, lower for an old or misleading message."""
         age = max(0.0, self._clock() - row.last_used)
         decay: float = 0.5 ** (age / (self.half_life_days * DAY_S))
         if age > EXPIRY_HALF_LIVES * self.half_life_days * DAY_S:
@@ -316,7 +316,7 @@ class LearnedMessages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PlacedMessages:
-    """The learned messages for the tools of an index, as arrays with one row per message."""
+    """Learned messages for the tools of an index, as arrays with one row per message."""
 
     rows: tuple[LearnedMessage, ...]
     size: int
@@ -377,7 +377,7 @@ class _PlacedMessages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientGains:
-    """Computes by how much learned messages raise the scores of tools in one client's searches."""
+    """Computes how much learned messages raise the scores of tools in one client's searches."""
 
     messages: _PlacedMessages
     client: str
@@ -385,7 +385,7 @@ class ClientGains:
     """Other users whose messages count; None for all clients that are no users."""
 
     def similarity_gains(self, vector: Matrix) -> Scores | None:
-        """Return the numbers to add to the tools' similarities to a query; None if all would be 0."""
+        """Return the amounts to add to the tools' similarities to a query; None if all are 0."""
         vectors = self.messages.vectors
         length = float(np.sqrt(np.vecdot(vector, vector)))
         if not len(vectors) or vectors.shape[1] != len(vector) or length < _EPSILON:
@@ -395,7 +395,7 @@ class ClientGains:
         return self._combine(closeness.astype(np.float32), MAX_GAIN, MAX_SHARED_GAIN)
 
     def keyword_gains(self, words: WordTokenizer, text: str) -> Scores | None:
-        """Return the numbers to add to the tools' keyword scores, as shares of a perfect match's score."""
+        """Return the amounts to add to the tools' keyword scores, relative to a perfect match."""
         asked = _content_terms(words, text)
         shared = Counter(row for term in asked for row in self.messages.terms.get(term, ()))
         if not shared:
@@ -407,7 +407,7 @@ class ClientGains:
         return self._combine(closeness, MAX_KEYWORD_GAIN, MAX_KEYWORD_GAIN * MAX_SHARED_GAIN / MAX_GAIN)
 
     def _combine(self, closeness: Scores, own_limit: float, shared_limit: float) -> Scores | None:
-        """Return how much to raise each tool's score, by learned messages of this and of other clients."""
+        """Return the score gain of each tool from learned messages of this client and other clients."""
         placed = self.messages
         best = np.zeros(len(placed.group_positions), np.float32)
         np.maximum.at(best, placed.groups, closeness * placed.strengths)
@@ -425,13 +425,13 @@ class ClientGains:
         return gains
 
     def _is_shared(self, client: str) -> bool:
-        """Return True if messages learned from the client `client` also raise scores for this client."""
+        """Return True if messages learned from `client` also raise scores for this client."""
         if self.sharing is None:
             return client != self.client and not client.startswith(USER_LEARNER_PREFIX)
         return client != self.client and client in self.sharing
 
     def _has_enough_members(self, best: Scores, is_shared: NDArray[np.bool_]) -> Scores:
-        """Return 1 for each tool for which several users sent messages similar to the query, else 0.
+        """Return 1 for each tool that several users requested with messages similar to the query, else 0.
 
         What a single user has asked could be guessed from the ranking.
         """
@@ -441,13 +441,13 @@ class ClientGains:
 
 
 def _has_enough_messages(keys: Sequence[tuple[str, int]]) -> Scores:
-    """Return 1 for each message whose client has enough different messages for the same tool, else 0."""
+    """Return 1 for each message whose client has enough distinct messages for the same tool, else 0."""
     counts = Counter(keys)
     return np.array([counts[key] >= MIN_DISTINCT_MESSAGES for key in keys], np.float32)
 
 
 def _fits_definition(index: Index, positions: Positions, vectors: Matrix) -> Scores:
-    """Return 1 for each message that fits its tool's definition or cannot be compared with it, else 0."""
+    """Return 1 for each message that matches its tool's definition or cannot be compared, else 0."""
     fits = np.ones(len(positions), np.float32)
     if index.vectors is None or not len(positions) or vectors.shape[1] != index.vectors.width:
         return fits
@@ -457,7 +457,7 @@ def _fits_definition(index: Index, positions: Positions, vectors: Matrix) -> Sco
 
 
 def _read_vectors(rows: Sequence[LearnedMessage], model: str, index: Index) -> Matrix:
-    """Return the unit vectors of messages; zero for those that were not embedded by this model."""
+    """Return the unit vectors of messages; zero for messages not embedded by this model."""
     width = index.vectors.width if index.vectors is not None else 0
     vectors = np.zeros((len(rows), width), np.float32)
     for number, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Store the messages after which tools were called successfully, in an SQLite file.
+"""Store the messages that preceded successful tool calls, in an SQLite file.
 
 Private (mode 0600, in the state directory), bounded in number and bytes, and safe for several processes.
 Forgotten texts are overwritten in the file. Knows nothing of how messages affect a ranking.
@@ -70,7 +70,7 @@ SELECT id FROM (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedMessage:
-    """A text after which a tool was called successfully, by one client."""
+    """Message of a client that preceded a successful tool call."""
 
     client: str
     """Name of the gateway or proxy client; empty for sessions and agents on this machine."""
@@ -97,12 +97,12 @@ class LearnedMessage:
 
     @property
     def is_private(self) -> bool:
-        """Return True if the message belongs to a user, so that its text is shown to nobody."""
+        """Return True if the message belongs to a user, so that its text must not be displayed."""
         return self.client.startswith(USER_LEARNER_PREFIX)
 
     @property
     def shown_text(self) -> str:
-        """Return the message's text, or a placeholder if the message is private."""
+        """Return the message's text for display, or a placeholder if the message is private."""
         return PRIVATE_TEXT if self.is_private else self.text
 
 
@@ -122,21 +122,21 @@ class LearnedMessageStore(ABC):
 
     @abstractmethod
     def load_totals(self) -> dict[tuple[str, str, str], int]:
-        """Return how many calls of each tool were counted, by client, server and tool.
+        """Return the number of counted calls by client, server and tool.
 
         The number of requests of a client is under an empty server and tool.
         """
 
     @abstractmethod
     def add(self, message: LearnedMessage, *, expire_before: float, is_new_request: bool = True) -> None:
-        """Store a learned message, or count another use of it; then remove messages too old or too many.
+        """Store a learned message, or count another use of it; then remove expired and excess messages.
 
         `is_new_request` is False if the message was already stored for another tool that was called for it.
         """
 
     @abstractmethod
     def add_misses(self, ids: Iterable[int]) -> None:
-        """Count a miss for each of these messages: its tool was found, but another one was called."""
+        """Count a miss for each of these messages, because its tool was found but not called."""
 
     @abstractmethod
     def set_vectors(self, model: str, vectors: Mapping[int, bytes]) -> None:
@@ -144,7 +144,7 @@ class LearnedMessageStore(ABC):
 
     @abstractmethod
     def forget(self, wanted: Callable[[LearnedMessage], bool] | None = None) -> int:
-        """Remove the learned messages for which `wanted` returns True; return how many were removed.
+        """Remove the learned messages for which `wanted` returns True; return their number.
 
         Without `wanted`, everything is removed, also invalid rows that another program has written.
         """
@@ -155,7 +155,7 @@ class LearnedMessageStore(ABC):
 
 
 def open_learned(state_directory: Path, database: Database | None) -> LearnedMessageStore:
-    """Open the store of learned messages: in the database that replicas share, else in a file."""
+    """Open the store of learned messages: in the database shared by replicas, or else in a file."""
     if database is None:
         return LearnedStore(state_directory / LEARNED_DIRECTORY)
     from toolfold.retrieval.shared_learned import SharedLearnedStore
@@ -193,7 +193,7 @@ class LearnedStore(LearnedMessageStore):
             return [message for row in rows if (message := parse_row(row))]
 
     def load_totals(self) -> dict[tuple[str, str, str], int]:
-        """Return how many calls of each tool were counted, by client, server and tool.
+        """Return the number of counted calls by client, server and tool.
 
         The number of requests of a client is under an empty server and tool.
         """
@@ -206,7 +206,7 @@ class LearnedStore(LearnedMessageStore):
             return {(str(client), str(server), str(tool)): int(uses) for client, server, tool, uses in rows}
 
     def add(self, message: LearnedMessage, *, expire_before: float, is_new_request: bool = True) -> None:
-        """Store a learned message, or count another use of it; then remove messages too old or too many.
+        """Store a learned message, or count another use of it; then remove expired and excess messages.
 
         `is_new_request` is False if the message was already stored for another tool that was called for it.
         """
@@ -231,7 +231,7 @@ class LearnedStore(LearnedMessageStore):
             _remove_excess(db)
 
     def add_misses(self, ids: Iterable[int]) -> None:
-        """Count a miss for each of these messages: its tool was found, but another one was called."""
+        """Count a miss for each of these messages, because its tool was found but not called."""
         with self._change() as db:
             db.executemany(
                 "UPDATE learned SET misses = MIN(misses + 1, ?) WHERE id = ?",
@@ -247,7 +247,7 @@ class LearnedStore(LearnedMessageStore):
             )
 
     def forget(self, wanted: Callable[[LearnedMessage], bool] | None = None) -> int:
-        """Remove the learned messages for which `wanted` returns True; return how many were removed.
+        """Remove the learned messages for which `wanted` returns True; return their number.
 
         Without `wanted`, everything is removed, also invalid rows that another program has written.
         """
@@ -275,7 +275,7 @@ class LearnedStore(LearnedMessageStore):
             return [row[0] for row in self._open().execute("SELECT id FROM learned")]
 
     def delete_file(self) -> None:
-        """Delete a damaged file; the next process that needs it creates a new one."""
+        """Delete a damaged file; the next process that needs the file creates a new one."""
         self.close()
         for suffix in ("", "-wal", "-shm"):
             self._file.with_name(self._file.name + suffix).unlink(missing_ok=True)
@@ -330,7 +330,7 @@ class LearnedStore(LearnedMessageStore):
 
 
 def _count_use(db: sqlite3.Connection, message: LearnedMessage, *, is_new_request: bool) -> None:
-    """Count a tool call and, if it is the first for a request, the request; halve counts that get large."""
+    """Count a tool call and, if it is the first of a request, the request; halve large counts."""
     keys = [(message.client, message.server, message.tool)]
     if is_new_request:
         keys.append((message.client, "", ""))
@@ -352,7 +352,7 @@ def _count_use(db: sqlite3.Connection, message: LearnedMessage, *, is_new_reques
 
 
 def _remove_excess(db: sqlite3.Connection) -> None:
-    """Remove the oldest messages of the client or user that has the most, so that none crowds out others."""
+    """Remove the oldest messages of the client or user with the most messages."""
     count = db.execute("SELECT COUNT(*) FROM learned").fetchone()[0]
     for _ in range(max(0, count - MAX_LEARNED_MESSAGES)):
         db.execute(
@@ -363,7 +363,7 @@ def _remove_excess(db: sqlite3.Connection) -> None:
 
 
 def parse_row(row: tuple[object, ...]) -> LearnedMessage | None:
-    """Return a database row as a learned message; None if the row is not valid."""
+    """Convert a database row to a learned message; None if the row is invalid."""
     values = dict(zip(("id", *COLUMNS), row, strict=True))
     kinds = {"id": int, "uses": int, "misses": int, "first_used": float, "last_used": float, "vector": bytes}
     if not all(isinstance(value, kinds.get(name, str)) for name, value in values.items()):

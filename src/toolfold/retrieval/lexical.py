@@ -66,14 +66,14 @@ def field_texts(tool: Tool) -> Mapping[str, str]:
 
 
 def own_name(tool: Tool) -> str:
-    """Return the tool's name without the name of its server, which all tools of the server share."""
+    """Return the tool's name without the name of its server."""
     name = tool.own_name
     return name.removeprefix("mcp_").removeprefix(tool.server) or name
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterTexts:
-    """Names, descriptions and enum values of the parameters in a tool's schema, nested ones included."""
+    """Names, descriptions and enum values of all parameters in a tool's schema, including nested ones."""
 
     names: list[str] = field(default_factory=list)
     descriptions: list[str] = field(default_factory=list)
@@ -81,7 +81,7 @@ class ParameterTexts:
 
     @classmethod
     def of(cls, schema: Any) -> ParameterTexts:
-        """Collect the texts in a tool's parameter schema and in the schemas it contains or refers to."""
+        """Collect the texts in a tool's parameter schema, including nested and referenced schemas."""
         found = cls()
         for name, inner in iterate_schemas(schema, depth=_MAX_SCHEMA_DEPTH, limit=_MAX_SCHEMAS):
             if name:
@@ -94,7 +94,7 @@ class ParameterTexts:
 
 @dataclass(frozen=True, slots=True)
 class TermStatistics:
-    """How many tools a whole catalog has, and how many of them contain each term."""
+    """Number of tools in a whole catalog, and number of tools that contain each term."""
 
     tools: int
     frequencies: Mapping[str, int]
@@ -102,7 +102,7 @@ class TermStatistics:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeywordIndex:
-    """Keyword index: for each term, the tools that contain it and its weight for each tool."""
+    """Inverted index: for each term, the tools that contain it and the term's weight for each tool."""
 
     words: WordTokenizer
     size: int
@@ -126,7 +126,7 @@ class KeywordIndex:
         words: WordTokenizer,
         statistics: TermStatistics,
     ) -> KeywordIndex:
-        """Build an index of some tools of a larger catalog, from the known weights of their terms."""
+        """Build an index of some tools of a larger catalog from the given weights of their terms."""
         vocabulary = Vocabulary()
         # One array at a time: an array of tuples would take most of the time of a search.
         terms = np.fromiter(map(vocabulary.__getitem__, itertools.chain.from_iterable(weights)), np.int64)
@@ -167,7 +167,7 @@ class KeywordIndex:
         )
 
     def scores(self, query: str) -> tuple[Float32s, float]:
-        """Return the keyword score of every tool, and the score that a perfect match would have."""
+        """Return the keyword score of every tool, and the score of a perfect match."""
         query_terms = [self._term_stats(term) for term in self.words.message_terms(query).content_terms]
         best = sum(rarity for rarity, _, _ in query_terms)
         having = [(rarity, start, end) for rarity, start, end in query_terms if end > start]
@@ -180,7 +180,7 @@ class KeywordIndex:
         return np.bincount(positions, weights, self.size).astype(np.float32), best
 
     def matched(self, query: str, positions: Sequence[int]) -> list[list[str]]:
-        """Return, for the tool at each index position, the words of the query that it contains."""
+        """Return the words of the query contained in the tool at each index position."""
         found: list[list[str]] = [[] for _ in positions]
         if not len(positions):
             return found
@@ -244,7 +244,7 @@ class KeywordIndex:
         )
 
     def _term_stats(self, term: str) -> tuple[float, int, int]:
-        """Return a term's inverse document frequency, and where its postings start and end."""
+        """Return a term's inverse document frequency, and the start and end of its postings."""
         number = self.terms.get(term)
         start, end = (0, 0) if number is None else self.starts[number : number + 2].tolist()
         size, having = self.size, end - start
@@ -277,7 +277,7 @@ def compute_field_lengths(tools: Sequence[Tool], words: WordTokenizer) -> dict[s
 def _tokenize_tools(
     tools: Mapping[int, Tool], words: WordTokenizer, vocabulary: Vocabulary
 ) -> tuple[TermTable, Int32s]:
-    """Split the text fields and the names of tools into numbered terms, in order of tool position."""
+    """Split the text fields and names of tools into numbered terms, in order of tool position."""
     texts = TermTable(vocabulary)
     for position in sorted(tools):
         query_terms = field_texts(tools[position])
@@ -299,7 +299,7 @@ def _name_terms(tools: Sequence[Tool], words: WordTokenizer, vocabulary: Vocabul
 
 
 def _insertion_points(positions: Int32s, starts: Int64s, new: Int32s, new_starts: Int64s) -> Int64s:
-    """Return where the new postings of each term must be inserted among the existing ones."""
+    """Return the positions at which new postings of each term must be inserted."""
     at = np.empty(len(new), np.int64)
     for term in np.diff(new_starts).nonzero()[0].tolist():
         first, after = new_starts[term : term + 2].tolist()

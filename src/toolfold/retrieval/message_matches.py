@@ -1,4 +1,4 @@
-"""Find tools whose example messages have most of their words in common with a query.
+"""Find tools whose example messages share most of their words with a query.
 
 A field of the keyword index says which words the messages of a tool contain; it does not know which words are
 in the same message. A query that repeats an example message, or most of it, is strong evidence for its tool.
@@ -25,7 +25,7 @@ MIN_SHARED_TERMS = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageMatches:
-    """The terms of all example messages for the tools of a catalog."""
+    """Terms of all example messages for the tools of a catalog."""
 
     messages: Mapping[str, Positions]
     """Term → numbers of the messages that contain it."""
@@ -53,7 +53,7 @@ class MessageMatches:
         return cls(messages, np.array(lengths, np.int64), np.array(owners, np.int64), len(tools))
 
     def gains(self, words: WordTokenizer, query: str) -> Scores | None:
-        """Return how much to raise each tool's score, as a share of a perfect match; None if none matches.
+        """Return each tool's score gain, relative to a perfect match; None if no example message matches.
 
         A message matches if it and the query have at least a third of their terms, and two, in common.
         """

@@ -1,4 +1,4 @@
-"""File with the example messages that `toolfold enrich` has written for the user's tools.
+"""File with the example messages that `toolfold enrich` has generated for the user's tools.
 
 One JSON line per tool definition, with the model and the date. The file is replaced atomically under a lock,
 so several processes can use it; an open runtime notices the change at its next search.
@@ -28,10 +28,10 @@ MAX_FILE_BYTES = 256 << 20
 
 
 class EditableMessages(MessageSource, ABC):
-    """Interface of a store to which example messages can be added, and from which they are removed."""
+    """Interface of a store to which example messages can be added, and from which they can be removed."""
 
     def add(self, new: Iterable[MessageRecord]) -> None:
-        """Add example messages for tools; they replace the earlier ones of the same tool."""
+        """Add example messages for tools; they replace earlier messages of the same tool."""
         records = list(new)
         replaced = {(record.server, record.tool) for record in records}
         checksums = {record.checksum for record in records}
@@ -47,7 +47,7 @@ class EditableMessages(MessageSource, ABC):
         )
 
     def remove(self, checksums: Iterable[str]) -> int:
-        """Remove the example messages for these tool definitions; return how many records were removed."""
+        """Remove the example messages for these tool definitions; return the number of removed records."""
         unwanted, removed = set(checksums), 0
 
         def keep_others(old: list[MessageRecord]) -> list[MessageRecord]:
@@ -65,11 +65,11 @@ class EditableMessages(MessageSource, ABC):
 
     @abstractmethod
     def _rewrite(self, change: Callable[[list[MessageRecord]], list[MessageRecord]]) -> None:
-        """Replace all records by those that `change` returns. Raises SourceError if they are too many."""
+        """Replace all records by the result of `change`. Raises SourceError if there are too many."""
 
 
 class MessageStore(EditableMessages):
-    """Example messages in a file of the state directory."""
+    """Example messages in a file in the state directory."""
 
     def __init__(self, directory: Path) -> None:
         self._file = directory / FILE_NAME
@@ -107,7 +107,7 @@ class MessageStore(EditableMessages):
 
 
 def parse_lines(lines: Sequence[bytes | str], place: str) -> list[MessageRecord]:
-    """Parse stored lines with example messages; invalid lines and messages are skipped with a warning."""
+    """Parse stored lines with example messages; skip invalid lines and messages with a warning."""
     records = [_parse_line(line) for line in lines]
     if invalid := records.count(None):
         log.warning("%d lines of %s are not valid and are ignored", invalid, place)
@@ -124,7 +124,7 @@ def parse_lines(lines: Sequence[bytes | str], place: str) -> list[MessageRecord]
 
 
 def require_few(records: Sequence[MessageRecord]) -> None:
-    """Raise SourceError if there are example messages for too many tools to store."""
+    """Raise SourceError if the example messages are for more tools than can be stored."""
     if len(records) > MAX_RECORDS:
         raise SourceError(
             f"example messages can be stored for at most {MAX_RECORDS:,} tools; remove some with"
@@ -133,7 +133,7 @@ def require_few(records: Sequence[MessageRecord]) -> None:
 
 
 def open_messages(state_directory: Path, database: Database | None) -> EditableMessages:
-    """Open the store of example messages: in the database that replicas share, else in a file."""
+    """Open the store of example messages: in the database shared by replicas, or else in a file."""
     if database is None:
         return MessageStore(state_directory / MESSAGES_DIRECTORY)
     from toolfold.retrieval.shared_messages import SharedMessageStore
@@ -147,7 +147,7 @@ def format_record(record: MessageRecord) -> str:
 
 
 def _drop_unusable(record: MessageRecord) -> MessageRecord:
-    """Remove messages that are too long or contain instructions for a model from a tool's record."""
+    """Remove messages from a tool's record that are too long or contain instructions for a model."""
     return replace(record, messages=tuple(each for each in record.messages if not find_text_problem(each)))
 
 

@@ -27,7 +27,7 @@ _EPSILON = 1e-9
 
 @runtime_checkable
 class MessageMean(Protocol):
-    """Interface of an embedding model that knows the mean vector of example messages."""
+    """Interface of an embedding model that provides the mean vector of example messages."""
 
     def message_mean(self) -> Matrix:
         """Return the mean vector of many example messages of different tools."""
@@ -35,16 +35,16 @@ class MessageMean(Protocol):
 
 @runtime_checkable
 class MessageEmbedder(Protocol):
-    """Embedding model whose vectors join those of several models; merges example messages into each part."""
+    """Embedding model with concatenated vectors of several models; merges example messages into each."""
 
     def merge_messages(self, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
-        """Return the tools' vectors after merging the vectors of each tool's example messages into them."""
+        """Merge the vectors of each tool's example messages into the tool's vector."""
 
 
 def embed_with_messages(
     embedder: Embedder, texts: Sequence[str], messages: Sequence[Sequence[str]]
 ) -> Matrix:
-    """Return one vector per tool, from the text of its definition and its example messages."""
+    """Return one vector per tool, computed from its definition and its example messages."""
     vectors = embedder.embed(texts, "tool")
     if not any(messages):
         return vectors
@@ -54,7 +54,7 @@ def embed_with_messages(
 
 
 def merge_messages(embedder: Embedder, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
-    """Return the tools' vectors after merging the vectors of each tool's example messages into them."""
+    """Merge the vectors of each tool's example messages into the tool's vector."""
     flat = [text for each in messages for text in each]
     rows = embedder.embed(flat, "tool")
     if not flat or rows.shape[1] != vectors.shape[1]:
@@ -76,7 +76,7 @@ def weighted_means(rows: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
 
 
 def merge_rows(vectors: Matrix, means: Matrix) -> Matrix:
-    """Move each tool's vector towards the mean vector of its messages, and keep the vector's length.
+    """Move each tool's vector towards the mean vector of its messages, preserving the vector's length.
 
     A vector moves by at most MAX_SHIFT of its length.
     """

@@ -1,4 +1,4 @@
-"""Default embedding model: the encoder for English, combined with the light model for other languages.
+"""Default embedding model: the English encoder, combined with the small model for other languages.
 
 A tool's vector is the encoder's followed by the light model's. A message's vector has the same layout, with
 each half weighted by how well that model reads the message's language; for English the second half is zero.
@@ -30,14 +30,14 @@ LIGHT_SCALE = 0.88  # gives both models' similarities the same spread
 
 
 class MultilingualEmbedder:
-    """Embedding model that combines the English encoder and the multilingual light model."""
+    """Embedding model that combines the English encoder and the small multilingual model."""
 
     def __init__(self, encoder: Encoder | None = None, light: LightEmbedder | None = None) -> None:
         self._encoder, self._light = encoder or shipped_encoder(), light or shipped_light_embedder()
         self.name = f"{self._encoder.name}+{self._light.name}"
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
-        """Embed texts with both models; for messages, the language decides how much each model counts."""
+        """Embed texts with both models; weight the models by language for messages."""
         encoded = self._encoder.embed(texts, kind)
         if kind == "query":
             return self._weigh_by_language(texts, encoded)
@@ -50,7 +50,7 @@ class MultilingualEmbedder:
         return QueryEncoding(self._weigh_by_language((message, *parts), encoded.vectors), encoded.states)
 
     def _weigh_by_language(self, messages: Sequence[str], encoded: Matrix) -> Matrix:
-        """Return the encoder's and the light model's vectors of messages, weighted by language."""
+        """Return the vectors of messages from both models, weighted by language."""
         width = encoded.shape[1]
         whole: Matrix = np.zeros((len(messages), width + self._light.width), np.float32)
         for position, text in enumerate(messages):

@@ -1,4 +1,4 @@
-"""Move near-duplicate tools down the ranking, so that tools for the same task leave room for others.
+"""Move near-duplicate tools down the ranking, to leave room for tools for other tasks.
 
 The two best of a group of duplicates keep their rank, as a choice and an alternative. The others move
 behind all other candidates; none is removed.
@@ -22,7 +22,7 @@ _EPSILON = 1e-9
 
 
 def demote_duplicates(index: Index, order: Sequence[int], limit: int = MAX_EXAMINED) -> list[int]:
-    """Return the ranking `order`, with all but the first two of each group of duplicates moved to the end.
+    """Move all but the first two tools of each group of duplicates to the end of the ranking `order`.
 
     Nothing changes if the first `limit` positions contain no group of more than two duplicates.
     """
@@ -38,7 +38,7 @@ def demote_duplicates(index: Index, order: Sequence[int], limit: int = MAX_EXAMI
 
 
 def _has_excess_duplicates(index: Index, positions: Sequence[int]) -> bool:
-    """Return True if more than MAX_DUPLICATES of the tools at `positions` may be duplicates of one another.
+    """Return True if more than MAX_DUPLICATES of the tools at `positions` may be mutual duplicates.
 
     If there are vectors, only they are compared: faster than names, and no group is missed.
     """

@@ -37,7 +37,7 @@ _WORD = re.compile(r"[^\W_]+|[?!:;.,/\"'`@#=<>(){}]")
 
 
 class NeedClassifier:
-    """Logistic model that predicts from text, token states and tool similarity whether a tool is needed."""
+    """Logistic model that predicts whether a message needs a tool, from its text and tool similarities."""
 
     def __init__(self, weights: Mapping[str, NDArray[Any]], head: Head) -> None:
         self._weights = {key: value.astype(np.float32) for key, value in weights.items()}
@@ -46,7 +46,7 @@ class NeedClassifier:
 
     @classmethod
     def shipped(cls, head: Head) -> NeedClassifier:
-        """Load the shipped need classifier for the embedding model in use."""
+        """Load the shipped classifier for the embedding model in use."""
         file = files("toolfold").joinpath("retrieval/weights/need.npz")
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
             return cls({key: stored[key] for key in stored.files}, head)
@@ -66,7 +66,7 @@ class NeedClassifier:
         return 1.0 / (1.0 + math.exp(-min(max(score, -30.0), 30.0)))
 
     def features(self, message: str, legs: Legs, states: Scores | None = None) -> list[float]:
-        """Return, for training, the features from which the probability for a message is computed."""
+        """Return the features for computing a message's probability, for training."""
         return self._features(_normalize_text(message), legs, states, self._usable_head(legs, states))
 
     def _features(self, text: str, legs: Legs, states: Scores | None, head: Head) -> list[float]:
@@ -112,7 +112,7 @@ def _hash_features(text: str) -> tuple[Positions, Scores]:
 
 
 def catalog_similarity(legs: Legs, *, dense: bool) -> Scores:
-    """Return features that describe how well the best tools of the catalog match the message."""
+    """Return features for how well the best tools of the catalog match the message."""
     return np.asarray(_catalog_similarity(legs, dense=dense), np.float32)
 
 
@@ -127,7 +127,7 @@ def _catalog_similarity(legs: Legs, *, dense: bool) -> list[float]:
 
 
 def _dense_similarity(scores: Scores) -> list[float]:
-    """Return the highest similarity of any tool, and by how much it exceeds the fifth highest.
+    """Return the highest similarity of any tool, and its difference from the fifth highest.
 
     The difference is large if one tool fits the message clearly better than others.
     """
@@ -141,7 +141,7 @@ def _dense_similarity(scores: Scores) -> list[float]:
 
 
 def _foreign_share(text: str) -> float:
-    """Return 0 if all characters are ASCII, up to 1 if at least every eighth character is not.
+    """Return the share of non-ASCII characters, scaled so that one in eight gives 1.
 
     Models compare other languages less well, so a low similarity says less.
     """

@@ -32,7 +32,7 @@ class FieldConfig:
 
 
 class Vocabulary(dict[str, int]):
-    """Assigns a number to each term of the keyword index; an unknown term gets the next number."""
+    """Assigns a number to each term of the keyword index; new terms get the next number."""
 
     def __missing__(self, term: str) -> int:
         self[term] = number = len(self)
@@ -45,7 +45,7 @@ def _empty_array() -> array[int]:
 
 @dataclass(slots=True)
 class TermTable:
-    """The terms of all tools as numbers, stored one text field of one tool after another.
+    """Terms of all tools as numbers, stored consecutively for each text field of each tool.
 
     Tools must be added in ascending order of position.
     """
@@ -64,7 +64,7 @@ class TermTable:
         self.counts.append(len(tokens))
 
     def averages(self, fields: int, tools: int) -> list[float]:
-        """Return the average number of terms in each text field of the tools; 1 for a field no tool has."""
+        """Return the average number of terms in each text field; 1 for a field that no tool has."""
         totals = np.bincount(as_int32(self.fields), as_int32(self.counts), fields)
         return [float(total) / max(1, tools) or 1.0 for total in totals]
 
@@ -93,7 +93,7 @@ class Postings:
 
     @classmethod
     def sum_occurrences(cls, terms: Int32s, positions: Int32s, each: NDArray[np.float64]) -> Postings:
-        """Sum the BM25 weights of all occurrences of each term in each tool, and return them as postings."""
+        """Return postings with the sum of the BM25 weights of all occurrences of each term in each tool."""
         keys = sort_keys(terms, positions)
         order = np.argsort(keys)
         keys = keys[order]
@@ -118,12 +118,12 @@ def merge_postings(parts: Sequence[Postings], terms: int) -> tuple[Int64s, Int32
 
 
 def sort_keys(terms: NDArray[np.integer], positions: NDArray[np.integer]) -> Int64s:
-    """Return one integer for each posting; sorting by it sorts by term, then by position."""
+    """Return one integer sort key per posting, which sorts by term and then by position."""
     return (terms.astype(np.int64) << _POSITION_BITS) | positions
 
 
 def row_starts(counts: NDArray[np.integer] | NDArray[np.bool_]) -> Int64s:
-    """Return where each row starts in an array of concatenated rows, and where the last one ends."""
+    """Return the start of each row in an array of concatenated rows, and the end of the last row."""
     starts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])
     return starts

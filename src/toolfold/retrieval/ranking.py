@@ -27,7 +27,7 @@ EXCLUDED_SCORE = np.float32(-1e9)  # score of tools outside the grant
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Legs:
-    """Scores of all tools for one message: by keywords, and by similarity of vectors.
+    """Scores of all tools for one message: by keywords, and by vector similarity.
 
     `dense` is empty if no embedding model is used.
     """
@@ -43,7 +43,7 @@ class Legs:
 
 
 def best_positions(scores: Scores, depth: int) -> Positions:
-    """Return the positions of the highest scores, best first; equal scores by position."""
+    """Return the positions of the highest scores, best first; sort equal scores by position."""
     depth = min(depth, len(scores))
     if depth == 0:
         return np.zeros(0, np.int64)
@@ -66,7 +66,7 @@ def granted_scores(scores: Scores) -> Scores:
 
 
 def fuse_reciprocal_ranks(rankings: Sequence[Positions], size: int, k: int = RRF_K) -> Scores:
-    """Return reciprocal rank fusion scores: a tool that ranks high anywhere gets a high score."""
+    """Return reciprocal rank fusion scores: a tool with a high rank in any ranking gets a high score."""
     total = np.zeros(size, np.float32)
     for ranking in rankings:
         total[ranking] += (1.0 / (k + np.arange(len(ranking)))).astype(np.float32)
@@ -74,7 +74,7 @@ def fuse_reciprocal_ranks(rankings: Sequence[Positions], size: int, k: int = RRF
 
 
 def count_probable(scores: Scores, share: float = PROBABLE_SHARE) -> int:
-    """Return how many of the best candidates are needed to reach this share of the total probability.
+    """Return the number of best candidates that together reach this share of the total probability.
 
     `scores` are those of a network that was trained with a softmax over the candidates.
     """
@@ -86,7 +86,7 @@ def count_probable(scores: Scores, share: float = PROBABLE_SHARE) -> int:
 
 
 def features(legs: Legs, candidates: Positions, names: Scores) -> Scores:
-    """Return one row of features per candidate tool: its scores, absolute and relative to other tools."""
+    """Return one row of features per candidate tool: its absolute scores, and relative to other tools."""
     columns: Scores = np.empty((7 + 6 * len(legs.dense), len(candidates)), np.float32)
     by_rank = np.float32(1) / (1 + np.arange(len(candidates), dtype=np.float32) / np.float32(3))
     _lexical_columns(columns[:6], legs, candidates, by_rank)
@@ -124,7 +124,7 @@ def _dense_columns(
 
 
 def _set_closeness(column: Scores, mine: Scores, by_rank: Scores) -> None:
-    """Fill a feature column by rank: 1 for the best candidate, less for the next; 0 if it has no score."""
+    """Fill a feature column by rank: 1 for the best candidate, less for lower ranks, 0 without a score."""
     column[(-mine).argsort(kind="stable")] = by_rank
     column *= mine > 0
 
@@ -146,7 +146,7 @@ class Ranker:
 
     @classmethod
     def load(cls, file: Traversable) -> Ranker:
-        """Load a ranker from a file that `training/train_ranker.py` wrote."""
+        """Load a ranker from a file written by `training/train_ranker.py`."""
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
             return cls({key: stored[key] for key in stored.files})
 

@@ -1,4 +1,4 @@
-"""Rerank the tools that keywords and vectors found, using similarities from an embedding service.
+"""Rerank the tools found by keywords and vectors, with similarities from an embedding service.
 
 One request per message. A tool's vector is requested once and cached in memory and in a file, under a
 hash of the model name and the tool's text. On any failure there is no reranking and the first ranking is
@@ -44,7 +44,7 @@ Vector = NDArray[np.float16]
 
 
 class Reranker:
-    """Computes the similarity of shortlisted tools to a message, with an embedding service."""
+    """Computes the similarity of shortlisted tools to a message with an embedding service."""
 
     def __init__(self, embedder: Embedder, directory: Path | None) -> None:
         self._embedder = embedder
@@ -75,7 +75,7 @@ class Reranker:
         return np.stack([known[key] for key in keys]).astype(np.float32)
 
     def _fetch_missing(self, tools: Mapping[bytes, Tool], width: int) -> dict[bytes, Vector]:
-        """Embed tools whose vectors are not cached. Vectors received before a failure are cached as well."""
+        """Embed tools without cached vectors; also cache vectors received before a failure."""
         found: dict[bytes, Vector] = {}
         keys = list(tools)
         try:
@@ -102,7 +102,7 @@ class Reranker:
 
 
 class VectorCache:
-    """Cache of one model's vectors by key, in memory and in a file that several processes share.
+    """Cache of one model's vectors by key, in memory and in a file shared by several processes.
 
     The file is replaced atomically and validated on reading. If two processes write at the same moment,
     the vectors of one may be lost; they are then requested again.
@@ -120,7 +120,7 @@ class VectorCache:
         )
 
     def find(self, keys: Iterable[bytes], width: int) -> dict[bytes, Vector]:
-        """Return the cached vectors that have one of the keys and `width` dimensions."""
+        """Return the cached vectors for the keys that have `width` dimensions."""
         with self._lock:
             self._reload_if_changed()
             found = {key: self._tool_vectors[key] for key in keys if key in self._tool_vectors}
@@ -131,7 +131,7 @@ class VectorCache:
             return found
 
     def add(self, found: Mapping[bytes, Vector]) -> None:
-        """Cache vectors, and drop the least recently used ones beyond the limit."""
+        """Cache vectors, and drop the least recently used vectors above the limit."""
         if not found:
             return
         with self._lock:
@@ -196,7 +196,7 @@ def _serialize_vectors(vectors: Mapping[bytes, Vector], model: str) -> bytes:
 
 
 def _read_vectors(file: Path, model: str) -> dict[bytes, Vector]:
-    """Return the vectors in a cache file. Raises ValueError or KeyError if the file is not valid."""
+    """Return the vectors in a cache file. Raises ValueError or KeyError if the file is invalid."""
     with open_arrays(file, MAX_VECTOR_FILE_BYTES) as stored:
         if json.loads(stored["about"].tobytes()) != {"format": _FORMAT, "model": model}:
             raise ValueError("the cache file was written by another version or for another model")

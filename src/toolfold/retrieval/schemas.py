@@ -1,4 +1,4 @@
-"""Walk a JSON Schema: the schemas nested in it, its variants and its enum values.
+"""Traverse a JSON Schema: its nested schemas, variants and enum values.
 
 Follows properties, items, alternatives and references within the document. Schemas are untrusted: each is
 visited once, to a limited depth, and the caller limits the total number.
@@ -18,7 +18,7 @@ _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 
 
 def iterate_schemas(root: Any, *, depth: int, limit: int) -> Iterator[tuple[str, Schema]]:
-    """Yield the schemas nested in `root`, each with its parameter name ("" if it has none).
+    """Yield the schemas nested in `root`, each with its parameter name, which may be empty.
 
     `depth` counts nested parameter names: 0 yields only the top-level parameters.
     """
@@ -26,7 +26,7 @@ def iterate_schemas(root: Any, *, depth: int, limit: int) -> Iterator[tuple[str,
 
 
 def schema_variants(schema: Schema, root: Any) -> Iterator[Schema]:
-    """Yield the schema, its alternatives (`anyOf` …) and the schemas it refers to."""
+    """Yield the schema, its alternatives (`anyOf` …) and the schemas that it references."""
     pending, seen = [schema], {id(schema)}
     for _ in range(MAX_VARIANTS):
         if not pending:

@@ -1,4 +1,4 @@
-"""Search for the tools that a message needs: score, combine the rankings, put named tools first.
+"""Search for the tools that a message needs: score tools, combine rankings, put named tools first.
 
 A session's grant is a mask: tools outside of it are never candidates, in any leg. Knows nothing of language
 models, prompts or what happens with the result.
@@ -108,13 +108,13 @@ class SearchResult:
     """Number of the best tools among which the right one very probably is; 0 if it is unknown."""
 
     def needed(self, threshold: float) -> bool:
-        """Return True if tools should be shown: the message names a tool or probably needs one."""
+        """Return True if tools should be offered: the message names a tool or probably needs one."""
         return self.need >= threshold or any(hit.exact for hit in self.hits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LegScores:
-    """The text of a message, or of a part of it, with the keyword scores and similarities of all tools."""
+    """Text of a message or of a part of it, with the keyword scores and similarities of all tools."""
 
     text: str
     legs: Legs
@@ -126,7 +126,7 @@ class _LegScores:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankedInContext:
-    """The candidate tools for a message in a conversation, with their features and scores."""
+    """Candidate tools for a message in a conversation, with their features and scores."""
 
     given: ContextInput
     candidates: Positions
@@ -137,7 +137,7 @@ class RankedInContext:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _IndexSearch:
-    """The result of one search, with the scores from which it is decided whether a tool is needed."""
+    """Result of one search, with the scores that determine whether a tool is needed."""
 
     whole: _LegScores
     in_context: RankedInContext | None
@@ -147,7 +147,7 @@ class _IndexSearch:
 
 
 class Searcher:
-    """Scores tools by keywords and by similarity, and ranks them."""
+    """Scores tools by keywords and by vector similarity, and ranks them."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class Searcher:
         context: Context = NO_CONTEXT,
         client: str | None = None,
     ) -> SearchResult:
-        """Return the best tools that the session may use, and the probability that the message needs any.
+        """Return the best tools that the session may use, and the probability that the message needs a tool.
 
         `context` is what was said and done before the message; it affects the ranking and the probability.
         `client` is whose use of tools the ranking learns from; None ranks without what was learned.
@@ -212,14 +212,14 @@ class Searcher:
         granted: Iterable[str] | None = None,
         client: str | None = None,
     ) -> list[Hit]:
-        """Return the tools that fit a message best, best first, out of those that the session may use."""
+        """Return the best tools for a message, best first, among the tools that the session may use."""
         grant = self._grant_for(index, granted, client, mode)
         return list(self._search_index(index, message, mode, limit, grant).hits)
 
     def _grant_for(
         self, index: Index, granted: Iterable[str] | None, client: str | None, mode: Mode
     ) -> GrantMask:
-        """Return the tools that a search may find, with score gains from the client's learned messages."""
+        """Return the tools that a search may return, with score gains from the client's learned messages."""
         grant = index.grant(granted)
         if self._learned is None or client is None:
             return grant
@@ -230,7 +230,7 @@ class Searcher:
     def rank_in_context(
         self, index: Index, message: str, mode: Mode, granted: Iterable[str] | None, context: Context
     ) -> tuple[RankedInContext | None, float, Matrix | None]:
-        """Return, for training, the scored candidates, the need probability and the token states."""
+        """Return training data: scored candidates, probability of needing a tool, and token states."""
         grant = index.grant(granted)
         whole = self._score_legs(index, message, mode, grant, in_parts=False)[0]
         ranked = self._rank_in_context(index, whole, mode, grant, context)
@@ -317,7 +317,7 @@ class Searcher:
         return EarlierMessages([compare(vector) for vector in vectors], compare(combined), usual)
 
     def _keep_vector(self, message: str, vector: Matrix) -> None:
-        """Cache the vector of a message, because later messages of the conversation may need it."""
+        """Cache the vector of a message for later messages of the conversation."""
         if len(message) > MAX_KEPT_MESSAGE_CHARS:
             return
         if len(self._earlier_vectors) >= MAX_KEPT_VECTORS:
@@ -338,7 +338,7 @@ class Searcher:
     def legs(
         self, index: Index, message: str, granted: Iterable[str] | None, client: str | None = None
     ) -> dict[str, dict[str, float]]:
-        """Return the scores of the tools by method (keywords, similarity), best first, for display."""
+        """Return the tools' scores by method (keywords, similarity), best first, for display."""
         grant = self._grant_for(index, granted, client, "hybrid")
         query = self._score_legs(index, message, "hybrid", grant, in_parts=False)[0]
         legs, dense = query.legs, next(iter(query.legs.dense.values()), None)
@@ -380,7 +380,7 @@ class Searcher:
     def _intent_rankings(
         self, index: Index, whole: Legs, parts: Sequence[_LegScores], mode: Mode
     ) -> Iterator[Positions]:
-        """Yield a ranking for each part of a message that fits a tool about as well as the whole message."""
+        """Yield a ranking for each part that matches a tool about as well as the whole message does."""
         if not parts:
             return
         near_enough = _max_similarity(whole) - SIMILARITY_MARGIN
@@ -407,7 +407,7 @@ class Searcher:
     def describe(
         self, message: str, mode: Mode, words: WordTokenizer, context: Context = NO_CONTEXT
     ) -> MessageLookup:
-        """Return a message with its parts, vectors and earlier messages, to look it up in the database."""
+        """Return a message with its parts, vectors and earlier messages, for a database lookup."""
         message, context = resolve_repetition(message, context)
         earlier = context.earlier[:MAX_EARLIER_MESSAGES]
         parts = [] if mode == "keyword" else split_intents(message, words)
@@ -425,7 +425,7 @@ class Searcher:
     def _encode(
         self, index: Index | None, messages: Sequence[str], *, are_parts: bool = False
     ) -> QueryEncoding | None:
-        """Return the vectors of messages; None, with one log message, if the embedding model is unavailable.
+        """Return the vectors of messages; None if the embedding model is unavailable, which is logged once.
 
         If `are_parts`, all messages after the first are parts of it, which takes less time.
         """
@@ -459,7 +459,7 @@ class Searcher:
     def _rank_with_scores(
         self, index: Index, query: _LegScores, mode: Mode
     ) -> tuple[Positions, Scores | None]:
-        """Return the best tools, best first, and the trained ranker's scores if it was used."""
+        """Return the best tools, best first, and the scores of the trained ranker if it was used."""
         legs = query.legs
         if not legs.dense:
             return _keyword_matches(legs.lexical, CANDIDATES_PER_LEG), None
@@ -485,7 +485,7 @@ class Searcher:
 
 
 def _shortlist_positions(legs: Legs) -> list[int]:
-    """Return the best tools by keywords and by similarity, alternating, as positions to be reranked."""
+    """Return the positions of tools to rerank: the best by keywords and by similarity, alternating."""
     rankings = [_keyword_matches(legs.lexical, SHORTLIST_SIZE), *_nearest_positions(legs)]
     in_turn = itertools.chain.from_iterable(itertools.zip_longest(*(each.tolist() for each in rankings)))
     distinct = dict.fromkeys(position for position in in_turn if position is not None)
@@ -493,7 +493,7 @@ def _shortlist_positions(legs: Legs) -> list[int]:
 
 
 def _nearest_positions(legs: Legs) -> list[Positions]:
-    """Return the index positions of the tools most similar to the message, one list per set of vectors."""
+    """Return the index positions of the tools most similar to the message, one list per vector set."""
     best = [(best_positions(each, CANDIDATES_PER_LEG), each) for each in legs.dense.values()]
     return [positions[scores[positions] > EXCLUDED_SCORE] for positions, scores in best]
 
@@ -506,7 +506,7 @@ def _keyword_scores(index: Index, text: str, grant: GrantMask) -> Legs:
 
 
 def _hybrid_scores(index: Index, text: str, vector: Matrix, grant: GrantMask) -> Legs:
-    """Return the scores of all tools by keywords and by similarity of vectors."""
+    """Return the scores of all tools by keywords and by vector similarity."""
     alone = _keyword_scores(index, text, grant)
     if index.vectors is None:
         return alone
@@ -534,7 +534,7 @@ def _keyword_query(index: Index, text: str, grant: GrantMask) -> _LegScores:
 
 
 def _hybrid_query(index: Index, text: str, vector: Matrix, grant: GrantMask) -> _LegScores:
-    """Return the scores of all tools by keywords and by similarity, which learned messages may raise."""
+    """Return the scores of all tools by keywords and by similarity, including gains from learned messages."""
     legs = _hybrid_scores(index, text, vector, grant)
     gains = grant.gains.similarity_gains(vector) if grant.gains else None
     if gains is None:
@@ -545,7 +545,7 @@ def _hybrid_query(index: Index, text: str, vector: Matrix, grant: GrantMask) -> 
 
 
 def _max_similarity(legs: Legs) -> float:
-    """Return the similarity of the tool that is most similar to the message."""
+    """Return the highest similarity of any tool to the message."""
     return max((float(each.max(initial=EXCLUDED_SCORE)) for each in legs.dense.values()), default=0.0)
 
 
@@ -560,13 +560,13 @@ def _scores_by_name(index: Index, scores: Scores, floor: float) -> dict[str, flo
 
 
 def _keyword_matches(lexical: Scores, count: int) -> Positions:
-    """Return the tools that match best by keywords, without those that share no word with the message."""
+    """Return the best tools by keywords, without tools that share no word with the message."""
     sharing = (lexical > 0).nonzero()[0]
     return sharing[best_positions(lexical[sharing], count)]
 
 
 def _match_partial_names(index: Index, message: str, mask: Mask) -> list[int]:
-    """Return tools whose name contains a word of the message, for messages that match nothing else."""
+    """Return tools whose name contains a word of the message, if nothing else matches the message."""
     wanted = [word for word in message.casefold()[:500].split() if len(word) > 2]
     return [
         position
@@ -576,7 +576,7 @@ def _match_partial_names(index: Index, message: str, mask: Mask) -> list[int]:
 
 
 def _move_auxiliary_last(index: Index, positions: Sequence[int]) -> list[int]:
-    """Return the tool positions in the same order, but auxiliary tools (such as resource readers) last."""
+    """Move auxiliary tools, such as resource readers, to the end of the tool positions."""
     auxiliary = index.auxiliary_positions()
     if auxiliary.isdisjoint(positions):
         return list(positions)
@@ -602,7 +602,7 @@ def _make_hits(
 
 
 class Retriever:
-    """Searches the registered tools for those that a message needs. Entry point of this package."""
+    """Searches the registered tools for those that a message needs; entry point of this package."""
 
     def __init__(
         self,
@@ -621,7 +621,7 @@ class Retriever:
         shared_vectors: SharedVectors | None = None,
         database_index: DatabaseIndex | None = None,
     ) -> None:
-        """Create a retriever. `max_wait_s` limits how long searches wait for vectors; None waits for all.
+        """Create a retriever; `max_wait_s` limits the time searches wait for vectors, None waits for all.
 
         With a limit, the remaining tools are embedded in a thread: call `close` to stop it.
         `on_index_change` is called when a search goes on without all vectors, and when they are complete.
@@ -672,7 +672,7 @@ class Retriever:
         return sibling
 
     def build_in_background(self, snapshot: Snapshot) -> None:
-        """Start to build the index of the tools in a thread, so that searches need not wait for it."""
+        """Start to build the index of the tools in a thread, so that searches do not wait for it."""
         self._background.run(lambda: self._build_index(snapshot))
 
     def _build_index(self, snapshot: Snapshot) -> None:
@@ -683,7 +683,7 @@ class Retriever:
             self._indexer.index(tools, wait=False)
 
     def index_state(self) -> IndexState:
-        """Return how many tools the index has, and how many of them can be found by similarity."""
+        """Return the number of tools in the index, and the number of tools found by similarity."""
         state = self._database_index.state() if self._database_index is not None else None
         return state or self._indexer.state()
 
@@ -697,7 +697,7 @@ class Retriever:
         granted: Iterable[str] | None = None,
         client: str | None = None,
     ) -> list[Hit]:
-        """Return the tools that fit a message best, best first, out of those that the session may use.
+        """Return the best tools for a message, best first, among the tools that the session may use.
 
         `client` is whose use of tools the ranking learns from; None ranks without what was learned.
         """
@@ -722,7 +722,7 @@ class Retriever:
         context: Context = NO_CONTEXT,
         client: str | None = None,
     ) -> SearchResult:
-        """Return the tools that `find` returns, and the probability that the message needs any of them.
+        """Return the tools that `find` returns, and the probability that the message needs a tool.
 
         `context` is what was said and done before the message, if it belongs to a conversation.
         """
@@ -745,7 +745,7 @@ class Retriever:
         granted: Iterable[str] | None = None,
         client: str | None = None,
     ) -> dict[str, dict[str, float]]:
-        """Return the scores of the tools by ranking method (keywords, similarity), best first."""
+        """Return the tools' scores by ranking method (keywords, similarity), best first."""
         granted = None if granted is None else frozenset(granted)
         index = self._find_index(snapshot, message, "hybrid", granted, client=client)
         return self._searcher.legs(index, message, granted, client)
@@ -760,7 +760,7 @@ class Retriever:
         origin: Origin,
         is_new_request: bool = True,
     ) -> str:
-        """Store one of `texts`, the one that fits a successfully called tool best, as its learned message.
+        """Learn the text in `texts` that best matches a successfully called tool.
 
         Returns why nothing was learned; empty if something was. Embeds the text if the model is in use.
         """
@@ -779,7 +779,7 @@ class Retriever:
     def count_misses(
         self, snapshot: Snapshot, text: str, *, client: str, called: frozenset[str], offered: frozenset[str]
     ) -> None:
-        """Lower the learned scores, for similar texts, of tools that were offered but not called."""
+        """Lower the learned scores of tools that were offered but not called for similar texts."""
         index = self._find_index(snapshot, text, "keyword", None, names=tuple(offered))
         self.learned.count_misses(index, text, client=client, called=called, offered=offered)
 
@@ -806,7 +806,7 @@ class Retriever:
         client: str | None = None,
         names: Sequence[str] = (),
     ) -> Index:
-        """Return the index to search: of all tools, or of candidate tools from the database.
+        """Return the index to search: of all tools in memory, or of candidate tools from the database.
 
         The tools with the given `names` are candidates if they are granted.
         """
@@ -824,7 +824,7 @@ class Retriever:
             return self._find_fallback(tools, error)
 
     def _find_fallback(self, tools: Sequence[Tool], error: IndexUnavailable) -> Index:
-        """Return a keyword index in memory, for searches while the database fails.
+        """Return a keyword index in memory, for searches during a database failure.
 
         Building the index of many tools takes seconds: until that is done, raises `error`.
         """

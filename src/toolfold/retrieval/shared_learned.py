@@ -1,4 +1,4 @@
-"""Learned messages in the database that replicas share, with a copy in memory for searches.
+"""Learned messages in the database shared by replicas, with a copy in memory for searches.
 
 A thread of its own reads changes, at most once in some seconds, and writes vectors: a search never waits for
 the database. Each replica uses what all have learned, separately for each client.
@@ -147,7 +147,7 @@ class SharedLearnedStore(LearnedMessageStore):
                 self._version += 1
 
     def _add_unwritten(self, rows: Iterable[LearnedMessage]) -> list[LearnedMessage]:
-        """Add vectors that are not in the database yet to the messages read from it."""
+        """Add vectors that are not yet in the database to the messages read from the database."""
         with self._lock:
             vectors = dict(self._unwritten)
         return [
@@ -169,7 +169,7 @@ def _read_all(cursor: RowCursor) -> tuple[list[LearnedMessage], dict[tuple[str, 
 
 
 def _count_use(cursor: RowCursor, message: LearnedMessage, *, is_new_request: bool) -> None:
-    """Count a tool call and, if it is the first for a request, the request; halve counts that get large."""
+    """Count a tool call and, if it is the first of a request, the request; halve large counts."""
     keys = [(message.client, message.server, message.tool)]
     if is_new_request:
         keys.append((message.client, "", ""))
@@ -195,7 +195,7 @@ def _count_use(cursor: RowCursor, message: LearnedMessage, *, is_new_request: bo
 
 
 def _remove_excess(cursor: RowCursor, expire_before: float) -> None:
-    """Remove messages that are too old or too many, first those of the client that has the most."""
+    """Remove expired and excess messages, starting with the client that has the most messages."""
     cursor.execute("DELETE FROM learned WHERE last_used < %s", (expire_before,))
     for group, limit in (
         ("client, server, tool", MAX_CLIENT_MESSAGES_PER_TOOL),
@@ -222,5 +222,5 @@ def _delete(cursor: RowCursor, ids: list[int]) -> None:
 
 
 def _to_postgres(value: object) -> object:
-    """Convert a value to one that PostgreSQL accepts: text without NUL characters and lone surrogates."""
+    """Convert a value for PostgreSQL by removing NUL characters and lone surrogates from text."""
     return clean_text(value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Example messages in the database that replicas share, with a copy in memory for searches.
+"""Example messages in the database shared by replicas, with a copy in memory for searches.
 
 A search never waits for the database: a change by any replica is read in the thread that gets its notice.
 """
@@ -23,7 +23,7 @@ _SELECT = "SELECT line FROM example_messages ORDER BY row LIMIT %s"
 
 
 class SharedMessageStore(EditableMessages):
-    """Example messages of tools in a database that all replicas of the gateway share."""
+    """Example messages of tools in a database shared by all replicas of the gateway."""
 
     def __init__(self, database: Database) -> None:
         """Read the example messages from the database. Raises DatabaseError."""

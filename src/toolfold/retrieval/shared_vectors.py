@@ -1,4 +1,4 @@
-"""Vectors of tools in the database that replicas share, so that each tool is embedded once.
+"""Vectors of tools in the database shared by replicas, so that each tool is embedded only once.
 
 A vector belongs to a model and to the text that the model has read, not to a name: two servers with the same
 definition share it. Vectors are read in parts and written by a thread, so that a slow database delays neither
@@ -44,13 +44,13 @@ _INSERT = (
 
 
 def document_checksum(text: str, messages: Sequence[str]) -> bytes:
-    """Return a hash of the text that an embedding model reads for a tool."""
+    """Return a hash of a tool's text for the embedding model."""
     read = repr((text, tuple(messages))).encode("utf-8", "backslashreplace")
     return hashlib.blake2b(read, digest_size=16).digest()
 
 
 class SharedVectors:
-    """Vectors of tools in a database that all replicas share. Thread-safe."""
+    """Vectors of tools in a database shared by all replicas. Thread-safe."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -67,7 +67,7 @@ class SharedVectors:
         return self._version
 
     def read(self, model: str, checksums: Sequence[bytes]) -> tuple[list[int], PackedVectors]:
-        """Return which of the texts (by index) have a stored vector, and these vectors.
+        """Return the indexes of the texts that have a stored vector, and these vectors.
 
         Nothing is found if the database fails now, or has failed some seconds ago.
         """
@@ -82,7 +82,7 @@ class SharedVectors:
         return _collect_rows(checksums, rows)
 
     def write(self, model: str, checksums: Sequence[bytes], packed: PackedVectors) -> None:
-        """Store vectors in a background thread, without those that are zero."""
+        """Store vectors in a background thread, except zero vectors."""
         name = clean_text(model)
         rows = zip(checksums, packed.numbers, packed.scales.tolist(), packed.has_vector, strict=True)
         with self._lock:
@@ -95,7 +95,7 @@ class SharedVectors:
         self._changed.set()
 
     def close(self) -> None:
-        """Write the remaining vectors to the database, for some seconds at most, and end the thread."""
+        """Write the remaining vectors to the database within a few seconds, and stop the thread."""
         self._unsubscribe()
         self._ended.set()
         self._changed.set()
@@ -128,7 +128,7 @@ class SharedVectors:
                 self._changed.set()
 
     def _write_batch(self) -> bool:
-        """Write some of the waiting vectors; return False if there are none or the database failed."""
+        """Write some of the queued vectors; return False if there are none or the database failed."""
         with self._lock:
             batch = dict(list(self._unwritten.items())[:WRITE_BATCH])
         if not batch:
@@ -165,7 +165,7 @@ def _insert_rows(cursor: RowCursor, batch: Mapping[tuple[str, bytes], tuple[byte
 def _collect_rows(
     checksums: Sequence[bytes], rows: Mapping[bytes, tuple[bytes, float]]
 ) -> tuple[list[int], PackedVectors]:
-    """Return the positions and vectors of valid rows; skip vectors whose length differs from most."""
+    """Return the positions and vectors of valid rows, without vectors of an unusual length."""
     lengths = [len(numbers) for numbers, _ in rows.values()]
     width = max(set(lengths), key=lengths.count) if lengths else 0
     if not 0 < width <= MAX_DIMENSIONS:

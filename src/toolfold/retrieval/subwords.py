@@ -68,7 +68,7 @@ class WordPiece:
 
 
 class Unigram:
-    """Unigram tokenizer: the most likely split of a word, given the log-likelihood of each piece."""
+    """Unigram tokenizer, which finds the most likely split of a word by the log-likelihood of each piece."""
 
     def __init__(self, scores: Mapping[str, float], ids: Mapping[str, int]) -> None:
         self._scores, self._ids = scores, ids
@@ -121,7 +121,7 @@ class Unigram:
 
 
 def split_words(text: str) -> list[str]:
-    """Split text at white space, with each punctuation character as a word of its own."""
+    """Split text at white space; each punctuation character becomes a separate word."""
     if text.isascii() and text.islower() and text.isprintable():
         return _ASCII_WORDS.findall(text)
     words: list[str] = []

@@ -24,7 +24,7 @@ class Synonyms:
         self._current: tuple[Sequence[Tool], Sequence[Tool]] | None = None
 
     def of(self, tool: Tool) -> tuple[str, ...]:
-        """Return the configured synonyms of a tool: its own first, then those of its toolset and server."""
+        """Return the configured synonyms of a tool, followed by those of its toolset and server."""
         return tuple(dict.fromkeys(word for name in _lookup_keys(tool) for word in self._words.get(name, ())))
 
     def add_synonyms(self, tools: Sequence[Tool]) -> Sequence[Tool]:

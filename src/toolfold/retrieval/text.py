@@ -95,7 +95,7 @@ ABBREVIATIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class MessageTerms:
-    """The terms of a message, each with the word it comes from."""
+    """Terms of a message, each with its original word."""
 
     all_terms: frozenset[str]
     content_terms: Mapping[str, str]
@@ -103,7 +103,7 @@ class MessageTerms:
 
 
 class WordTokenizer:
-    """Splits texts into terms and caches stems, since a catalog uses few words very often."""
+    """Splits texts into terms; caches stems, because a catalog repeats few words very often."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -148,7 +148,7 @@ class WordTokenizer:
         return (self._compute_stem(word),)
 
     def _script_terms(self, run: str) -> Iterable[str]:
-        """Return the terms of a piece of text that is in one script, such as "slack" in "slackに送る"."""
+        """Return the terms of a piece of text in a single script, such as "slack" in "slackに送る"."""
         if _CJK_RUN.match(run):
             return [run[start : start + 2] for start in range(max(1, len(run) - 1))]
         return (self._stem_word(run),)

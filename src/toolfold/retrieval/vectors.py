@@ -1,4 +1,4 @@
-"""Store the vectors of many tools as small integers, and compute their similarity to a message.
+"""Store the vectors of many tools as 8-bit integers, and compute their similarity to a message.
 
 Exact products with every row are fast enough for millions of numbers. Beyond that memory bandwidth
 dominates, so a sketch (a projection of each row onto the few directions of largest variance) selects
@@ -59,7 +59,7 @@ class PackedVectors:
 
     @property
     def has_vector(self) -> NDArray[np.bool_]:
-        """Return a boolean mask that is True for rows that are not zero."""
+        """Return a boolean mask of the rows that are not zero."""
         return self.scales > _EPSILON
 
     def take_rows(self, positions: Positions) -> PackedVectors:
@@ -93,7 +93,7 @@ class PackedVectors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sketch:
-    """Short projections of vectors onto the directions of their largest variance, for a fast first search."""
+    """Projections of vectors onto their directions of largest variance, for a fast first search."""
 
     directions: Matrix
     rows: Matrix
@@ -117,7 +117,7 @@ class Sketch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors:
-    """The vectors of a search index, prepared for fast search.
+    """Vectors of a search index, prepared for fast search.
 
     Few vectors are stored as blocks of floats. For many there is a sketch: short projections that are
     searched first.
@@ -196,7 +196,7 @@ def _with_rows(before: Matrix, size: int, positions: Positions, rows: Matrix) ->
 
 
 def _used_dimensions(vector: Matrix) -> int:
-    """Return the length of a vector without trailing zeros, of which vectors of English texts have many."""
+    """Return the length of a vector without trailing zeros, which are many for English texts."""
     return int(vector.nonzero()[0].max(initial=-1)) + 1
 
 
@@ -207,7 +207,7 @@ def _row_products(rows: Matrix, vector: Matrix) -> Scores:
 
 
 def multiply_rows(rows: Matrix, others: Matrix) -> Matrix:
-    """Compute `rows @ others.T` for a few rows, in steps so small that the BLAS library uses one thread."""
+    """Compute `rows @ others.T` for a few rows, in steps small enough for a single BLAS thread."""
     step = max(1, _MAX_SINGLE_THREAD_PRODUCTS // max(others.size, 1))
     if step >= len(rows):
         return rows @ others.T

@@ -18,7 +18,7 @@ FILE_NAME = "messages.jsonl"
 
 
 class Phrasebook(MessageSource):
-    """The example messages that ship with the package."""
+    """Example messages that are shipped with the package."""
 
     def load(self) -> Sequence[MessageRecord]:
         return _read_records()
@@ -26,6 +26,6 @@ class Phrasebook(MessageSource):
 
 @functools.cache
 def _read_records() -> tuple[MessageRecord, ...]:
-    """Read the shipped example messages, once per process because that takes 40 ms."""
+    """Read the shipped example messages, only once per process because it takes 40 ms."""
     with files(__package__).joinpath(FILE_NAME).open("rb") as stream:
         return tuple(parse_json_lines(stream, MessageRecord.parse, where="the phrasebook"))
