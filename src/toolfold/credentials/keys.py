@@ -1,4 +1,4 @@
-"""Keys that encrypt credentials: AES-256-GCM, with the owner of a credential as associated data.
+"""Keys that encrypt credentials with AES-256-GCM and the credential's owner as associated data.
 
 The first key encrypts; all of them decrypt, so that a key can be replaced while others still use the old one.
 A credential that was copied to another user, server or name cannot be decrypted there.
@@ -31,10 +31,10 @@ class UnreadableCredential(ConfigError):
 
 
 class CredentialKeys:
-    """The encryption keys of one installation; the first one encrypts, all of them decrypt."""
+    """Encryption keys of one installation; the first key encrypts, all keys decrypt."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
-        """Use encryption keys of 32 bytes. Raises ConfigError if there is none or one has another length."""
+        """Create a set of 32-byte encryption keys. Raises ConfigError for no keys or a wrong length."""
         if not 0 < len(keys) <= MAX_KEYS or any(len(key) != KEY_BYTES for key in keys):
             raise ConfigError(
                 f"credentials need between 1 and {MAX_KEYS} keys of {KEY_BYTES} bytes each",
@@ -47,11 +47,11 @@ class CredentialKeys:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Return the ids of all encryption keys; the first key is the one that encrypts."""
+        """Return the ids of all encryption keys, starting with the key used for encryption."""
         return tuple(self._keys)
 
     def encrypt(self, text: str, owner: Sequence[str]) -> str:
-        """Return an encrypted text that can be decrypted only for the same owner."""
+        """Encrypt a text so that it can be decrypted only for the same owner."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = secrets.token_bytes(_NONCE_BYTES)
@@ -59,7 +59,7 @@ class CredentialKeys:
         return f"{_FORMAT}.{self.primary}.{base64.urlsafe_b64encode(nonce + sealed).decode()}"
 
     def decrypt(self, stored: str, owner: Sequence[str]) -> str:
-        """Return the text of an encrypted credential. Raises UnreadableCredential."""
+        """Decrypt a credential. Raises UnreadableCredential."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -82,18 +82,18 @@ class CredentialKeys:
 
 
 def read_key_id(stored: str) -> str:
-    """Return the id of the key with which a credential was encrypted; empty if the credential is invalid."""
+    """Return the id of the key that encrypted a credential; empty if the credential is invalid."""
     parts = stored.split(".")
     return parts[1] if len(parts) == 3 and parts[0] == _FORMAT else ""
 
 
 def make_key() -> str:
-    """Return a new random key in the form of the setting `credentials.keys`."""
+    """Return a new random key in the format of the setting `credentials.keys`."""
     return base64.urlsafe_b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
 def load_keys(text: str, file: Path, *, may_create: bool) -> CredentialKeys:
-    """Return the encryption keys in `text`, or else those in a file. Raises ConfigError.
+    """Return the encryption keys in `text`, or else the keys in a file. Raises ConfigError.
 
     With `may_create`, a file that does not exist is created with a new key.
     """
@@ -105,17 +105,17 @@ def load_keys(text: str, file: Path, *, may_create: bool) -> CredentialKeys:
 
 
 def write_keys(file: Path, keys: Sequence[str]) -> None:
-    """Replace the encryption keys in a file, which only its owner can read."""
+    """Replace the encryption keys in a file that only its owner can read."""
     replace_file(file, ("\n".join(keys) + "\n").encode(), mode=0o600)
 
 
 def read_key_texts(file: Path) -> list[str]:
-    """Return the keys in a file as they are written there, however many. Raises ConfigError."""
+    """Return the unparsed keys in a file, without a limit on their number. Raises ConfigError."""
     return _read_file(file).replace(",", " ").split()
 
 
 def add_key(file: Path) -> str:
-    """Add a new key before the others in a file and return its id. Raises ConfigError.
+    """Insert a new key as the first in a file and return its id. Raises ConfigError.
 
     The caller holds the lock of the file's directory.
     """
@@ -133,7 +133,7 @@ def add_key(file: Path) -> str:
 
 
 def remove_keys(file: Path, used: Collection[str]) -> tuple[int, int]:
-    """Remove keys from a file, except the first and those whose ids are in `used`; return (removed, left).
+    """Remove keys from a file, except the first and those in `used`; return the counts (removed, left).
 
     The caller holds the lock of the file's directory. Raises ConfigError.
     """
@@ -145,7 +145,7 @@ def remove_keys(file: Path, used: Collection[str]) -> tuple[int, int]:
 
 
 def key_id_of(text: str) -> str:
-    """Return the id of an encryption key that is given as text."""
+    """Return the id of an encryption key given as text."""
     return _identify_key(_parse_keys(text)[0])
 
 
@@ -191,7 +191,7 @@ def _parse_keys(text: str) -> list[bytes]:
 
 
 def _identify_key(key: bytes) -> str:
-    """Return a short id of a key, from which the key cannot be derived."""
+    """Return a short id of a key that does not reveal the key."""
     return hashlib.sha256(b"toolfold credentials" + key).hexdigest()[:12]
 
 

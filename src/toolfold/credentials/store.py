@@ -1,4 +1,4 @@
-"""Store encrypted credentials and logins: in an SQLite file, or in the database that replicas share.
+"""Store encrypted credentials and logins: in an SQLite file, or in the database shared by replicas.
 
 A credential has a user, a server and a name. A login is what an OAuth issuer has granted to a user for a
 server; there is at most one, and its id is another one after each login, but not after its tokens were
@@ -42,7 +42,7 @@ _NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A stored credential, encrypted."""
+    """Encrypted credential in the store."""
 
     user_id: str
     server: str
@@ -52,7 +52,7 @@ class Credential:
 
     @property
     def key_id(self) -> str:
-        """Return the id of the key with which the credential is encrypted."""
+        """Return the id of the key that encrypts the credential."""
         return read_key_id(self.value)
 
     @property
@@ -62,13 +62,13 @@ class Credential:
 
     @property
     def is_login(self) -> bool:
-        """Return True for a login, which is no credential that settings can refer to."""
+        """Return True for an OAuth login, to which settings cannot refer as a credential."""
         return self.name.startswith(LOGIN_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Reservation of an operation on a login, such as refreshing its tokens, for one process."""
+    """Reservation by one process of an operation on a login, such as refreshing its tokens."""
 
     user_id: str
     server: str
@@ -78,15 +78,15 @@ class Lease:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Return what only one process can reserve at a time."""
+        """Return the key that only one process can reserve at a time."""
         return self.user_id, self.server, self.operation
 
 
 class CredentialStore(ABC):
-    """The credentials and logins of all users. Thread-safe."""
+    """Credentials and logins of all users. Thread-safe."""
 
     def __init__(self, load_keys: Callable[[], CredentialKeys]) -> None:
-        """Create a store; `load_keys` is called whenever something is encrypted or decrypted."""
+        """Create a store; `load_keys` is called when the encryption keys are first needed."""
         self._load_keys = load_keys
 
     @functools.cached_property
@@ -95,7 +95,7 @@ class CredentialStore(ABC):
         return self._load_keys()
 
     def set(self, user_id: str, server: str, name: str, secret: str) -> None:
-        """Store a credential, replacing one of the same name. Raises ConfigError."""
+        """Store a credential, replacing an existing one with the same name. Raises ConfigError."""
         _require_valid(name, secret)
         others = {each.name for each in self._find(user_id, server) if not each.is_login} - {name}
         if len(others) >= MAX_PER_SERVER:
@@ -104,12 +104,12 @@ class CredentialStore(ABC):
         self._write([Credential(user_id, server, name, value, time.time())])
 
     def load(self, user_id: str, server: str) -> dict[str, str]:
-        """Return the decrypted credentials of a user for a server, by name. Raises UnreadableCredential."""
+        """Return a user's decrypted credentials for a server, by name. Raises UnreadableCredential."""
         found = [each for each in self._find(user_id, server) if not each.is_login]
         return {each.name: self._decrypt(each) for each in found}
 
     def load_login(self, user_id: str, server: str) -> tuple[str, str] | None:
-        """Return the id and the decrypted text of a user's login at a server, as it is stored now.
+        """Return the id and decrypted text of a user's login at a server, read without a cache.
 
         Raises UnreadableCredential.
         """
@@ -117,7 +117,7 @@ class CredentialStore(ABC):
         return None if found is None else (found.name.removeprefix(LOGIN_PREFIX), self._decrypt(found))
 
     def save_login(self, user_id: str, server: str, login_id: str, text: str, *, is_new: bool) -> bool:
-        """Store a login. With `is_new`, it replaces any other login of the user at the server.
+        """Store a login; with `is_new`, replace any other login of the user at the server.
 
         Otherwise it replaces only the stored login with the same id: return False if that was removed or
         replaced meanwhile. Raises ConfigError.
@@ -134,7 +134,7 @@ class CredentialStore(ABC):
         return self.keys.decrypt(stored.value, stored.owner)
 
     def find_version(self, user_id: str, server: str) -> str:
-        """Return a text that differs after each change of a user's credentials for a server; empty for none.
+        """Return a text that changes with a user's credentials for a server; empty if there are none.
 
         A new login counts as a change, refreshed tokens do not. Does not wait for a database. Raises
         DatabaseUnavailable if removed ones may not be known here.
@@ -160,39 +160,39 @@ class CredentialStore(ABC):
 
     @abstractmethod
     def list_credentials(self, user_id: str | None = None) -> list[Credential]:
-        """Return the credentials and logins of one user, or of all, sorted by user, server and name."""
+        """Return the credentials and logins of one user or all users, sorted by user, server and name."""
 
     @abstractmethod
     def remove(self, user_id: str, server: str | None = None, name: str | None = None) -> int:
-        """Delete credentials of a user, and logins if no name is given; return how many were deleted."""
+        """Delete a user's credentials, and logins if no name is given; return the number of deletions."""
 
     @abstractmethod
     def remove_login(self, user_id: str, server: str) -> bool:
-        """Delete the login of a user at a server; return False if there is none."""
+        """Delete a user's login at a server; return False if there is none."""
 
     @abstractmethod
     def take_lease(self, lease: Lease, seconds: float) -> bool:
-        """Reserve an operation for one process, at most for some seconds; return False if another has it."""
+        """Reserve an operation for one process for a limited time; return False if it is already reserved."""
 
     @abstractmethod
     def end_lease(self, lease: Lease) -> None:
-        """Let other processes do an operation, unless another has reserved it meanwhile."""
+        """Release the reservation of an operation, unless another process has reserved it meanwhile."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the file of the store, if it has one."""
+        """Close the store's file, if it has one."""
 
     @abstractmethod
     def _find(self, user_id: str, server: str) -> Iterable[Credential]:
-        """Return the credentials of a user for a server, and the login there, without its value."""
+        """Return a user's credentials for a server, and the user's login without its value."""
 
     @abstractmethod
     def _find_login(self, user_id: str, server: str) -> Credential | None:
-        """Return the login of a user at a server as it is stored now, not an older copy of it."""
+        """Return a user's login at a server, read without a cache."""
 
     @abstractmethod
     def _write_login(self, login: Credential, *, is_new: bool) -> bool:
-        """Add or replace a login, as `save_login` describes."""
+        """Add or replace a login, as described in `save_login`."""
 
     @abstractmethod
     def _write(self, credentials: Sequence[Credential]) -> None:
@@ -200,14 +200,14 @@ class CredentialStore(ABC):
 
     @abstractmethod
     def _rewrite(self, change: Callable[[Sequence[Credential]], Sequence[Credential]]) -> int:
-        """Replace credentials by those that a function returns; other processes cannot write meanwhile."""
+        """Replace credentials by the result of a function; other processes cannot write meanwhile."""
 
 
 class SqliteCredentialStore(CredentialStore):
     """Credentials in a file on this machine that only its owner can read."""
 
     def __init__(self, file: Path, load_keys: Callable[[], CredentialKeys]) -> None:
-        """Open the credentials file, which is created if it does not exist."""
+        """Open the credentials file; create it if it does not exist."""
         super().__init__(load_keys)
         self._lock = threading.Lock()
         with _report_errors("opened"):
@@ -326,7 +326,7 @@ class SqliteCredentialStore(CredentialStore):
 
 
 class SharedCredentialStore(CredentialStore):
-    """Credentials in a database that all replicas share. Encrypted values are cached and kept up to date."""
+    """Credentials in a database shared by all replicas, with an up-to-date cache of encrypted values."""
 
     def __init__(self, database: Database, load_keys: Callable[[], CredentialKeys]) -> None:
         """Read the credentials from the database. Raises DatabaseError."""
@@ -378,7 +378,7 @@ class SharedCredentialStore(CredentialStore):
         )
 
     def close(self) -> None:
-        """Do nothing: the shared database stays open for its other users."""
+        """Do nothing, because other objects still use the shared database."""
 
     def _find(self, user_id: str, server: str) -> Iterable[Credential]:
         return self._copy.require_recent().get((user_id, server), ())
@@ -419,7 +419,7 @@ class SharedCredentialStore(CredentialStore):
         return changed
 
     def _read_all(self) -> dict[tuple[str, str], list[Credential]]:
-        """Return all credentials and logins, the latter without their values, by user and server."""
+        """Return all credentials, and all logins without their values, by user and server."""
         known: dict[tuple[str, str], list[Credential]] = {}
         statement = (  # without the time of an update: refreshed tokens are no change
             "SELECT * FROM credentials UNION ALL"
@@ -435,13 +435,13 @@ _UPDATE_LOGIN = "UPDATE logins SET value = %s, updated = %s WHERE user_id = %s A
 
 
 def _login_values(login: Credential) -> tuple[str, float, str, str, str]:
-    """Return the values of the statement that replaces the tokens of a login."""
+    """Return the parameters of the SQL statement that replaces the tokens of a login."""
     return login.value, login.updated, *login.owner
 
 
 @contextlib.contextmanager
 def _report_errors(action: str) -> Iterator[None]:
-    """Raise ConfigError if SQLite or the file system reports an error in a `with` block."""
+    """Raise ConfigError if SQLite or the file system fails within a `with` block."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
@@ -458,7 +458,7 @@ def _insert_shared(cursor: RowCursor, credentials: Sequence[Credential]) -> None
 
 
 def _select(mark: str, user_id: str, server: str | None, name: str | None) -> tuple[str, tuple[str, ...]]:
-    """Return an SQL condition, with placeholders, for credentials of a user."""
+    """Return an SQL condition, with placeholders, that selects credentials of a user."""
     wanted = {"user_id": user_id, "server": server, "name": name}
     given = {column: value for column, value in wanted.items() if value is not None}
     return " AND ".join(f"{column} = {mark}" for column in given), tuple(given.values())

@@ -1,4 +1,4 @@
-"""A PostgreSQL database that several processes share: connections, migrations and notices of changes.
+"""PostgreSQL database shared by several processes: connections, migrations and change notifications.
 
 Opened only if the setting `store` names one. Knows tables, but not what their content means: each kind of
 state is read and written by the package that uses it.

@@ -1,4 +1,4 @@
-"""Receive notices when any process changes data in the shared database.
+"""Receive notifications when any process changes data in the shared database.
 
 One thread with a connection of its own. Notices are lost while it is not connected, so every subscriber is
 called after each connection. A notice says only which kind of state has changed; subscribers read it again.
@@ -60,7 +60,7 @@ class ChangeListener:
         return unsubscribe
 
     def seconds_since_contact(self, topic: str = "") -> float:
-        """Return how long ago the database last answered or sent a notice.
+        """Return the seconds since the database last answered or sent a notification.
 
         With a topic: since when its state may be out of date, because a change of it could not be read.
         """
@@ -69,11 +69,11 @@ class ChangeListener:
         return time.monotonic() - min([self._last_contact, *failed])
 
     def end(self) -> None:
-        """Tell the thread to end, without waiting for it; failed subscribers are not called again."""
+        """Signal the thread to stop, without waiting for it; failed subscribers are not called again."""
         self._ended.set()
 
     def close(self) -> None:
-        """End the thread and its connection."""
+        """Stop the thread and close its connection."""
         self.end()
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_TIMEOUT_S)
@@ -102,7 +102,7 @@ class ChangeListener:
                 backoff = min(2 * backoff, MAX_BACKOFF_S)
 
     def _receive(self, connection: psycopg.Connection[Row]) -> None:
-        """Receive notices and call subscribers until closed. Raises the driver's error if disconnected."""
+        """Receive notifications and call subscribers until closed. Raises the driver's disconnect error."""
         checked = time.monotonic()
         while not self._ended.is_set():
             topics = {notice.payload for notice in connection.notifies(timeout=POLL_INTERVAL_S, stop_after=1)}
@@ -128,7 +128,7 @@ class ChangeListener:
             self._call(name, callback)
 
     def _call_failed(self) -> None:
-        """Call again the subscribers that could not read the last change."""
+        """Retry the subscribers that could not read the last change."""
         with self._lock:
             failed = list(self._unread)
         for topic, callback in failed:

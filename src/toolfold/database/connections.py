@@ -1,4 +1,4 @@
-"""Connections to one PostgreSQL database, limited in time and number; they are reopened when lost.
+"""Connections to one PostgreSQL database, with limits on time and number; lost connections are reopened.
 
 All work is done by functions that run in one transaction. If the connection breaks before the commit was
 sent, nothing has happened and the function runs once more on a new connection.
@@ -38,15 +38,15 @@ _MISSING_DRIVER = "the setting `store` names a PostgreSQL database, but its driv
 
 
 class DatabaseError(ToolfoldError, OSError):
-    """The shared database refused an SQL statement, or stopped it because of a limit."""
+    """The shared database refused an SQL statement, or aborted it because of a limit."""
 
 
 class DatabaseUnavailable(DatabaseError):
-    """The shared database cannot be reached now. The same operation may succeed later."""
+    """The shared database is currently unreachable; the same operation may succeed later."""
 
 
 def clean_text(text: str) -> str:
-    """Return a text without what PostgreSQL refuses: NUL characters and lone surrogates."""
+    """Remove characters that PostgreSQL refuses from a text: NUL characters and lone surrogates."""
     return make_encodable(text).replace("\0", "\ufffd")
 
 
@@ -60,7 +60,7 @@ class Database:
         max_connections: int = MAX_CONNECTIONS,
         statement_timeout_s: float = STATEMENT_TIMEOUT_S,
     ) -> None:
-        """Prepare connections to a `postgresql://` URL; nothing is connected before the first use.
+        """Prepare connections to a `postgresql://` URL, which are opened on first use.
 
         Raises ConfigError if the driver is not installed.
         """
@@ -73,7 +73,7 @@ class Database:
         self._listener: ChangeListener | None = None
 
     def with_limits(self, *, max_connections: int, statement_timeout_s: float) -> Database:
-        """Return separate connections to the same database, with other limits; the caller closes them."""
+        """Return separate connections to the same database with other limits; the caller must close them."""
         return Database(self._url, max_connections=max_connections, statement_timeout_s=statement_timeout_s)
 
     @property
@@ -97,11 +97,11 @@ class Database:
                 raise failed.error from None
 
     def query(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Row]:
-        """Return the rows that one SQL statement selects."""
+        """Return the rows selected by one SQL statement."""
         return self.run(lambda cursor: cursor.execute(statement.encode(), values).fetchall())
 
     def execute(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> int:
-        """Run one SQL statement in a transaction; return the number of rows that it changed."""
+        """Run one SQL statement in a transaction; return the number of changed rows."""
         return self.run(lambda cursor: cursor.execute(statement.encode(), values).rowcount)
 
     def connect(self, *, autocommit: bool = False) -> psycopg.Connection[Row]:
@@ -131,7 +131,7 @@ class Database:
         return connection
 
     def on_change(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call a function, in a separate thread, when any process has changed the state called `topic`.
+        """Call a function in a separate thread when any process has changed the data called `topic`.
 
         It is also called after every reconnection, because changes may have been missed, and again after it
         has raised an error. Returns a function that ends the subscription.
@@ -139,14 +139,14 @@ class Database:
         return self._start_listener().subscribe(topic, callback)
 
     def seconds_since_contact(self, topic: str = "") -> float:
-        """Return how long ago the connection for change notices last heard from the database.
+        """Return the seconds since the connection for change notifications last heard from the database.
 
         With a topic: since when its state may be out of date, because a change of it could not be read.
         """
         return self._start_listener().seconds_since_contact(topic)
 
     def check(self) -> None:
-        """Raise DatabaseError if the database does not answer now."""
+        """Raise DatabaseError if the database does not respond."""
         self.query("SELECT 1 AS one")
 
     def close(self) -> None:
@@ -244,7 +244,7 @@ class Database:
 
 
 class _NotCommitted(Exception):
-    """A broken connection or a deadlock ended a transaction before it was committed."""
+    """A broken connection or a deadlock ended a transaction before the commit."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))

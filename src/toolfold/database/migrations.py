@@ -1,4 +1,4 @@
-"""Numbered changes to the tables of the shared database, each with the statements that undo it.
+"""Numbered changes to the tables of the shared database, with the statements that undo them.
 
 Applied in one transaction under a lock of the database, so that any number of processes may start at once:
 one applies them, the others wait and find nothing to do. An applied migration must never be edited.
@@ -31,7 +31,7 @@ class Migration:
 
 
 def _notify_on_change(table: str, topic: str) -> str:
-    """Return the SQL statement that sets up a notice with `topic` whenever a table is changed."""
+    """Return an SQL statement for a trigger that sends a notification with `topic` on each table change."""
     return f"""
 CREATE TRIGGER {table}_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table}
     FOR EACH STATEMENT EXECUTE FUNCTION send_change_notice('{topic}');
@@ -39,7 +39,7 @@ CREATE TRIGGER {table}_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON {
 
 
 def _notify_on_insert(table: str, topic: str) -> str:
-    """Return the SQL statement that sets up a notice with `topic` whenever rows are added to a table."""
+    """Return an SQL statement for a trigger that sends a notification with `topic` on each insert."""
     return f"""
 CREATE TRIGGER {table}_added AFTER INSERT ON {table}
     FOR EACH STATEMENT EXECUTE FUNCTION send_change_notice('{topic}');
@@ -391,12 +391,12 @@ LATEST = MIGRATIONS[-1].number
 
 
 def find_version(database: Database) -> int:
-    """Return the number of the last migration that was applied to a database; 0 for an empty one."""
+    """Return the number of the last migration applied to a database; 0 for an empty database."""
     return database.run(_read_version)
 
 
 def upgrade(database: Database) -> tuple[int, ...]:
-    """Apply all migrations that the database has not had yet, and return their numbers.
+    """Apply all pending migrations to the database, and return their numbers.
 
     Raises ConfigError if a newer version of Toolfold has changed the tables.
     """
@@ -406,7 +406,7 @@ def upgrade(database: Database) -> tuple[int, ...]:
 
 
 def migrate(database: Database, target: int, migrations: Sequence[Migration] = MIGRATIONS) -> tuple[int, ...]:
-    """Apply or undo migrations so that `target` is the latest; return the numbers of all that changed."""
+    """Apply or undo migrations so that `target` is the latest; return their numbers."""
 
     def change(cursor: RowCursor) -> tuple[int, ...]:
         cursor.execute("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_TIMEOUT_S}s",))

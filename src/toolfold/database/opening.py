@@ -1,4 +1,4 @@
-"""Open the shared database that the settings name, and bring its tables up to date."""
+"""Open the shared database named in the settings, and migrate its tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOCAL_STORE = "sqlite"
 
 
 def open_database(store: str) -> Database | None:
-    """Return the database that the setting `store` names, after updating its tables; None if it is a file.
+    """Open the database named by the setting `store` and migrate its tables; None for a local file store.
 
     Raises DatabaseUnavailable if it cannot be reached, and ConfigError if the driver is missing or the tables
     were made by a newer version.

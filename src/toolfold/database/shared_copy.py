@@ -1,4 +1,4 @@
-"""A copy in memory of data that several processes share in a database."""
+"""In-memory copy of data that several processes share in a database."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MAX_STALE_S = 30.0
 
 
 class SharedCopy(Generic[Value]):
-    """A copy of data in the shared database, read again whenever a process changes it. Thread-safe."""
+    """In-memory copy of data in the shared database, read again after each change. Thread-safe."""
 
     value: Value
     """The state when it was last read."""
 
     def __init__(self, database: Database, topic: str, read: Callable[[], Value], what: str) -> None:
-        """Read the data now, and again after each notice about `topic`. Raises DatabaseError.
+        """Read the data now, and again after each notification about `topic`. Raises DatabaseError.
 
         `what` names the state in errors, in the plural.
         """
@@ -39,7 +39,7 @@ class SharedCopy(Generic[Value]):
             raise
 
     def require_recent(self) -> Value:
-        """Return the copied data. Raises DatabaseUnavailable if the database was silent for too long."""
+        """Return the copied data. Raises DatabaseUnavailable if the database has been silent too long."""
         if self._database.seconds_since_contact(self._topic) > self.max_stale_s:
             raise DatabaseUnavailable(
                 f"the database {self._database.address} cannot be reached, so {self._what} cannot be checked"

@@ -1,4 +1,4 @@
-"""Identity providers: their metadata and keys, and the tokens signed by them.
+"""Identity providers, their metadata and keys, and tokens signed by them.
 
 Knows nothing of HTTP servers and of users: callers decide what a verified token may do.
 """

@@ -1,4 +1,4 @@
-"""Verify OAuth access tokens: signed by the identity provider, and issued for this gateway.
+"""Verify that OAuth access tokens were signed by the identity provider and issued for this gateway.
 
 A verified token is remembered until it expires or the provider's key for it is gone, because a response is
 checked again with every part that is sent.
@@ -33,12 +33,12 @@ _ID_TOKEN_CLAIMS = frozenset({"nonce", "at_hash", "c_hash"})
 
 
 class InsufficientScope(ToolfoldError):
-    """A valid token does not have all scopes that the gateway requires."""
+    """Raised if a valid token lacks a scope that the gateway requires."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """The claims of a verified access token."""
+    """Claims of a verified access token."""
 
     issuer: str
     subject: str
@@ -52,22 +52,22 @@ class AccessToken:
 
 
 class AccessTokenVerifier:
-    """Verifies the access tokens that one identity provider issues for this gateway."""
+    """Verifies access tokens that one identity provider issues for this gateway."""
 
     def __init__(
         self, issuer: Issuer, *, audiences: Collection[str], required_scopes: Collection[str] = ()
     ) -> None:
-        """Accept tokens of `issuer` for any of `audiences` that have all of `required_scopes`."""
+        """Accept tokens of `issuer` for any of the `audiences` with all `required_scopes`."""
         self._issuer, self._audiences = issuer, frozenset(audiences)
         self._required_scopes = frozenset(required_scopes)
         self._verified: OrderedDict[bytes, AccessToken] = OrderedDict()
 
     async def prepare(self, token: str) -> None:
-        """Fetch the key that a token names, if needed. Raises InvalidToken, IssuerUnavailable."""
+        """Fetch the signing key of a token if needed. Raises InvalidToken, IssuerUnavailable."""
         await self._issuer.load_key(read_key_id(token))
 
     def verify(self, token: str) -> AccessToken:
-        """Verify a token and return its claims. Does not block. Raises InvalidToken, InsufficientScope."""
+        """Verify a token without blocking and return its claims. Raises InvalidToken, InsufficientScope."""
         digest = hashlib.sha256(token.encode()).digest()
         found = self._verified.get(digest)
         if found is None:
@@ -103,7 +103,7 @@ class AccessTokenVerifier:
 
 
 def _is_id_token(claims: Json, header_type: str) -> bool:
-    """Return True if a token has claims of an ID token and does not say that it is an access token.
+    """Return True if a token has claims of an ID token and is not marked as an access token.
 
     Keycloak says that in the claim `typ`, and older versions of it put the nonce in access tokens as well.
     """

@@ -1,4 +1,4 @@
-"""Create users for identities of an identity provider, and set their teams by the provider's groups."""
+"""Create users for identities of an identity provider, and derive their teams from its groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_NAME_CHARS = 100
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """Which groups at the identity provider make a user a member of a team or an administrator."""
+    """Groups at the identity provider that make a user a team member or an administrator."""
 
     teams: Mapping[str, str] = field(default_factory=dict)
     """Name of the team for each group. Membership in these teams is updated with every login."""
@@ -26,7 +26,7 @@ class GroupRules:
 def add_missing_user(
     users: UserStore, *, issuer: str, subject: str, name: str, default_team: str = ""
 ) -> None:
-    """Create a user for an identity of the provider, unless there is one already. Blocks.
+    """Create a user for an identity of the provider, unless the user already exists. Blocks.
 
     Raises UnknownAccount if the team does not exist; then no user is created.
     """
@@ -51,7 +51,7 @@ def add_missing_user(
 
 
 def apply_groups(users: UserStore, user_id: str, groups: Collection[str], rules: GroupRules) -> None:
-    """Update a user's teams and administrator rights by its groups at the identity provider. Blocks.
+    """Update a user's teams and administrator rights from groups at the identity provider. Blocks.
 
     Teams that no group is mapped to are left alone.
     """
@@ -74,7 +74,7 @@ def apply_groups(users: UserStore, user_id: str, groups: Collection[str], rules:
 
 
 def choose_name(wanted: str, directory: Directory) -> str:
-    """Return an unused user name that is similar to the wanted one."""
+    """Return an unused user name similar to the requested name."""
     plain = re.sub(r"[^A-Za-z0-9_.@+-]+", "-", wanted).lstrip("_.@+-")[:MAX_NAME_CHARS] or "user"
     name, number = plain, 1
     while directory.find_user(name) is not None:
@@ -95,7 +95,7 @@ def _set_membership(directory: Directory, name: str, user_id: str, *, is_member:
 
 
 def _edit_if_needed(users: UserStore, change: Callable[[Directory], Directory]) -> None:
-    """Change users and teams only if the change has an effect, because it locks them on all replicas."""
+    """Change users and teams only if the change has an effect, because writing locks all replicas."""
     before = users.directory()
     if change(before) != before:
         users.edit(change)

@@ -1,4 +1,4 @@
-"""An identity provider: fetches its metadata and its public keys, and caches both.
+"""Identity provider: fetch and cache its metadata and public keys.
 
 The provider's URL is configured by an administrator, so its host may have a private address. The URLs in its
 metadata may not, unless they are on the same host. Redirects are not followed, and responses have limits on
@@ -43,17 +43,17 @@ _ANY_NETWORK = ("0.0.0.0/0", "::/0")
 
 
 class IssuerUnavailable(ToolfoldError):
-    """The identity provider's metadata or keys cannot be fetched, or they are invalid."""
+    """The identity provider's metadata or keys are invalid or cannot be fetched."""
 
     def __init__(self, problem: str, *, status: int = 0) -> None:
-        """Store the problem; `status` is the HTTP status of the provider's response, 0 if there was none."""
+        """Store the problem; `status` is the HTTP status of the provider's response, 0 without a response."""
         super().__init__(problem)
         self.status = status
 
 
 @dataclass(frozen=True, slots=True)
 class _FetchedKeys:
-    """The public keys of a provider, and when they were last fetched."""
+    """Public keys of an identity provider, and the time of the last fetch."""
 
     keys: Mapping[str, PyJWK]
     """The signature keys by id; a key without an id is stored under an empty id."""
@@ -61,10 +61,10 @@ class _FetchedKeys:
 
 
 class Issuer:
-    """An identity provider with its metadata and signing keys. Used from one event loop."""
+    """Identity provider with its metadata and signing keys. Used in one event loop."""
 
     def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create a provider with this issuer URL; nothing is fetched yet."""
+        """Create a provider with this issuer URL, without fetching anything."""
         self.url, self._clock = url, clock
         self._fetcher = Fetcher(
             _IssuerAddresses(urlsplit(url).hostname or ""),
@@ -83,7 +83,7 @@ class Issuer:
         return self._metadata
 
     async def load_key(self, key_id: str) -> None:
-        """Fetch the keys if they are missing, old, or do not include this key. Raises IssuerUnavailable.
+        """Fetch the keys if they are missing or old, or lack this key. Raises IssuerUnavailable.
 
         An unknown key id leads to a request at most every `MIN_FETCH_INTERVAL_S`. Old keys that contain this
         key are fetched in the background: the first caller waits for at most `MAX_REFRESH_WAIT_S`.
@@ -112,7 +112,7 @@ class Issuer:
         return self._refresh
 
     def find_key(self, key_id: str) -> PyJWK | None:
-        """Return a fetched key by its id; None if it is unknown. An empty id means the only key."""
+        """Return a fetched key by its id; None if it is unknown. An empty id selects the only key."""
         keys = self._usable_keys()
         if not keys:
             return None
@@ -128,7 +128,7 @@ class Issuer:
         return is_fresh and self.find_key(key_id) is not None
 
     async def _fetch_keys(self) -> None:
-        """Fetch and cache the keys again; if that fails, log the failure and keep the known keys."""
+        """Fetch and cache the keys again; on failure, log the error and keep the known keys."""
         try:
             metadata = await self.load_metadata()
             document = await self.fetch_document(str(metadata.get("jwks_uri") or ""))
@@ -182,7 +182,7 @@ class Issuer:
 
 
 def require_secure_url(url: str, issuer: str) -> None:
-    """Raise IssuerUnavailable unless a URL has https, or is on this machine like the issuer itself."""
+    """Raise IssuerUnavailable unless a URL uses https, or both it and the issuer are on this machine."""
     try:
         parts, own = urlsplit(url), urlsplit(issuer)
     except ValueError:
@@ -195,7 +195,7 @@ def require_secure_url(url: str, issuer: str) -> None:
 
 
 def is_loopback_name(host: str) -> bool:
-    """Return True if a host name or address means this machine."""
+    """Return True if a host name or address refers to this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -203,7 +203,7 @@ def is_loopback_name(host: str) -> bool:
 
 
 class _IssuerAddresses:
-    """Address policy: any IP address for the issuer's own host, only public ones for other hosts."""
+    """Address policy that allows any IP address for the issuer's host, only public ones for other hosts."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -225,7 +225,7 @@ def _list_metadata_urls(issuer: str) -> tuple[str, ...]:
 
 
 def _parse_keys(document: Json) -> dict[str, PyJWK]:
-    """Return the asymmetric signing keys of a JWKS document; keys that are not usable are left out."""
+    """Return the asymmetric signing keys of a JWKS document, without unusable keys."""
     listed = document.get("keys")
     if not isinstance(listed, list):
         raise IssuerUnavailable("the identity provider's keys have no list `keys`")

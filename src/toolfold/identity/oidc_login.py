@@ -1,4 +1,4 @@
-"""OpenID Connect logins of people with a browser: authorization code flow with PKCE, state and nonce.
+"""OpenID Connect logins in a browser: authorization code flow with PKCE, state and nonce.
 
 Builds the URL of the login page, exchanges the code, and verifies the ID token. Knows nothing of cookies,
 sessions and users.
@@ -25,7 +25,7 @@ _ID_TOKEN_TYPES = frozenset({"", "jwt"})
 
 @dataclass(frozen=True, slots=True)
 class LoginAttempt:
-    """The secrets of one login, which the browser keeps until the identity provider redirects it back."""
+    """Secrets of one login, stored by the browser until the identity provider's redirect."""
 
     state: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     nonce: str = field(default_factory=lambda: secrets.token_urlsafe(32))
@@ -34,7 +34,7 @@ class LoginAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A person who has logged in, as the identity provider describes them."""
+    """Person who has logged in, as described by the identity provider."""
 
     issuer: str
     subject: str
@@ -74,7 +74,7 @@ class OidcClient:
         return await self._make_url("authorization_endpoint", query)
 
     async def make_logout_url(self, return_to: str) -> str:
-        """Return the URL at which the user logs out of the identity provider too; empty if it has none."""
+        """Return the logout URL of the identity provider; empty if it has none."""
         metadata = await self._issuer.load_metadata()
         if not metadata.get("end_session_endpoint"):
             return ""
@@ -82,7 +82,7 @@ class OidcClient:
         return await self._make_url("end_session_endpoint", query)
 
     async def finish(self, attempt: LoginAttempt, response: Mapping[str, str]) -> Identity:
-        """Finish a login and return the person who logged in. Raises InvalidToken, IssuerUnavailable.
+        """Complete a login and return the person who logged in. Raises InvalidToken, IssuerUnavailable.
 
         `response` is the query with which the provider has redirected the browser back.
         """
@@ -159,6 +159,6 @@ class OidcClient:
 
 
 def read_display_name(claims: Json) -> str:
-    """Return a name of a person for display; empty if the token has none."""
+    """Return a person's display name from the token; empty if it contains none."""
     names = (claims.get(key) for key in ("preferred_username", "email", "name"))
     return next((each for each in names if isinstance(each, str) and each), "")

@@ -1,4 +1,4 @@
-"""Check the signature and the common claims of JSON Web Tokens that an identity provider has issued.
+"""Check the signature and common claims of JSON Web Tokens issued by an identity provider.
 
 Only asymmetric algorithms are accepted. The key is chosen by its id among the provider's own keys; keys or
 addresses of keys in the token itself are ignored.
@@ -29,7 +29,7 @@ _JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 
 
 class InvalidToken(ToolfoldError):
-    """Raised for a token that is not accepted. The message says why, without quoting the token."""
+    """Raised for a rejected token; the message gives the reason without quoting the token."""
 
 
 def is_jwt(token: str) -> bool:
@@ -38,7 +38,7 @@ def is_jwt(token: str) -> bool:
 
 
 def is_issued_for(token: str, issuer: str, audiences: Collection[str]) -> bool:
-    """Return True if a token names this issuer and one of these audiences. Nothing is verified."""
+    """Return True if a token names this issuer and one of these audiences, without verifying it."""
     import jwt
 
     if len(token) > MAX_TOKEN_CHARS:
@@ -53,7 +53,7 @@ def is_issued_for(token: str, issuer: str, audiences: Collection[str]) -> bool:
 
 
 def read_key_id(token: str) -> str:
-    """Return the id of the key that a token names; empty if it names none. Raises InvalidToken."""
+    """Return the id of a token's signing key; empty if the token names none. Raises InvalidToken."""
     key_id = _read_header(token).get("kid", "")
     if not isinstance(key_id, str):
         raise InvalidToken("the id of its key is not a text")
@@ -61,14 +61,14 @@ def read_key_id(token: str) -> str:
 
 
 def read_type(token: str) -> str:
-    """Return the header `typ` of a token in lower case; empty if it has none. Raises InvalidToken."""
+    """Return the `typ` header of a token in lower case; empty if it is missing. Raises InvalidToken."""
     return str(_read_header(token).get("typ") or "").lower().removeprefix("application/")
 
 
 def verify_signed_token(
     token: str, issuer: Issuer, *, audiences: Collection[str], types: Collection[str]
 ) -> Json:
-    """Verify a token with a key that was fetched before, and return its claims. Raises InvalidToken.
+    """Verify a token with an already fetched key, and return its claims. Raises InvalidToken.
 
     `types` are the accepted values of the header `typ`, in lower case; empty for a token without one.
     """
@@ -117,7 +117,7 @@ def _read_header(token: str) -> Json:
 
 
 def _fits_key(algorithm: str, key_type: str, key_algorithm: str) -> bool:
-    """Return True if a key of this type and algorithm may be used for signatures with `algorithm`."""
+    """Return True if a key of this type and algorithm can verify signatures made with `algorithm`."""
     if algorithm[:2] in ("RS", "PS"):
         return key_type == "RSA" and key_algorithm[:2] in ("RS", "PS")
     return algorithm == key_algorithm

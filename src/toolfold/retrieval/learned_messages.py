@@ -152,7 +152,7 @@ class LearnedMessages:
             return None
 
     def _find_sharing_users(self, client: str) -> frozenset[str] | None:
-        """Return the users whose learned messages affect a user's searches; None for clients without a user."""
+        """Return the users whose learned messages affect a user's searches; None for other clients."""
         return self.find_sharing(client) if client.startswith(USER_LEARNER_PREFIX) else None
 
     def learn(

@@ -1,4 +1,4 @@
-"""Start and follow training runs: of a supervised command on this machine, or of an HTTP service.
+"""Start and monitor training runs: supervised commands on this machine, or runs of an HTTP service.
 
 Knows nothing of models and of what is trained: a trainer is described in the configuration.
 """

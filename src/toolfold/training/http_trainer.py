@@ -1,4 +1,4 @@
-"""Start, read and stop training runs of an external trainer, over HTTP.
+"""Start, monitor and stop training runs of an external trainer over HTTP.
 
 POST {url}/runs              {"environment": …, "parameters": {…}}  → {"id": …}
 GET  {url}/runs/{id}         → {"state": …, "metrics": {…}, "log": …}
@@ -28,7 +28,7 @@ class HttpTrainer:
     service: ServiceClient
 
     async def start(self, environment: str, parameters: Json) -> str:
-        """Start a training run and return the id that the trainer gave it."""
+        """Start a training run and return the id assigned by the trainer."""
         payload = {"environment": environment, "parameters": parameters}
         run_id = (await self._request("/runs", method="POST", payload=payload)).get("id")
         if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
@@ -51,7 +51,7 @@ class HttpTrainer:
 
 
 def _check_id(run_id: str) -> str:
-    """Return a run's id if it can be part of a URL path. Raises TrainingFailed if it cannot."""
+    """Return a run's id if it is valid in a URL path. Raises TrainingFailed if it is not."""
     if not _RUN_ID.fullmatch(run_id):
         raise TrainingFailed(f"{run_id[:80]!r} is not the id of a training run.")
     return run_id

@@ -1,4 +1,4 @@
-"""Training runs on this machine: start a supervisor for each, read its state and log, and stop it.
+"""Training runs on this machine: start a supervisor for each run, read its state and log, and stop it.
 
 A run is a directory. Runs outlive the process that started them, and are found again by a later one.
 """
@@ -45,12 +45,12 @@ _METRIC = re.compile(rf"({METRIC_NAME.pattern})\s*[=:]\s*({_NUMBER})\b")
 
 
 class TrainingFailed(CallError):
-    """A training run cannot be started, found or stopped."""
+    """Raised if a training run cannot be started, found or stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """The command of a training run on this machine, and its limits."""
+    """Command of a training run on this machine, and its limits."""
 
     name: str
     """Name of the training environment."""
@@ -63,7 +63,7 @@ class RunSpec:
 
 
 class LocalRuns:
-    """The training runs on this machine, in one directory."""
+    """Training runs on this machine, stored in one directory."""
 
     def __init__(self, directory: Path, *, max_runs: int) -> None:
         self._directory, self._max_runs = directory, max_runs
@@ -110,13 +110,13 @@ class LocalRuns:
             raise TrainingFailed(f"The training run failed: {state['error']}.")
 
     def list_ids(self) -> list[str]:
-        """Return the ids of all stored runs, the newest first."""
+        """Return the ids of all stored runs, newest first."""
         folders = self._directory.iterdir() if self._directory.is_dir() else ()
         found = [each for each in folders if (each / "summary.json").is_file()]
         return [each.name for each in sorted(found, key=lambda each: each.stat().st_mtime, reverse=True)]
 
     def read(self, run_id: str) -> Json:
-        """Return the state of a run. Raises TrainingFailed if there is none with this id."""
+        """Return the state of a run. Raises TrainingFailed if the run does not exist."""
         folder = self._find(run_id)
         state = _read_json(folder / "state.json") or {"state": "starting"}
         if state["state"] in _ACTIVE_STATES and not _is_locked(folder / "lock"):
@@ -172,7 +172,7 @@ class LocalRuns:
 
 
 def find_metrics(text: str) -> Json:
-    """Return the last value of each metric in a text: JSON lines, or pairs such as `loss=0.5`."""
+    """Return the last value of each metric in a text with JSON lines or pairs such as `loss=0.5`."""
     metrics: Json = {}
     for line in text.splitlines():
         values = _read_line(line)
@@ -235,7 +235,7 @@ def _run_supervisor(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _hold_lock(file: Path) -> Iterator[None]:
-    """Lock a file in a `with` block. Raises TrainingFailed if another process holds the lock too long."""
+    """Lock a file in a `with` block. Raises TrainingFailed if the lock is not free in time."""
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     end = time.monotonic() + START_TIMEOUT_S
     try:

@@ -1,4 +1,4 @@
-"""Run one training command, independently of the process that started it.
+"""Run one training command independently of the process that started it.
 
 Started as `python -m toolfold.training.supervisor DIRECTORY`. Reads `run.json` in the directory, and keeps
 `state.json` and a log of limited size there. Holds a lock on the file `lock` while it runs, by which others
@@ -30,7 +30,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(directory: Path) -> None:
-    """Detach from the parent process, then run the command that `run.json` describes."""
+    """Detach from the parent process, then run the command described in `run.json`."""
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -47,7 +47,7 @@ def main(directory: Path) -> None:
 
 
 class BoundedLog:
-    """A log file of limited size: it is renamed at half of the limit, and the older file is deleted."""
+    """Log file of limited size, which is renamed at half of the limit; the older file is deleted."""
 
     def __init__(self, file: Path, max_bytes: int) -> None:
         self._file, self._limit, self._size = file, max_bytes // 2, 0
@@ -65,7 +65,7 @@ class BoundedLog:
 
 
 class Supervisor:
-    """Starts a command, logs its output and ends it when its time is over or a stop is requested."""
+    """Starts a command, logs its output, and ends it at its time limit or on a stop request."""
 
     def __init__(self, directory: Path, run: dict[str, Any]) -> None:
         self._directory, self._run = directory, run
@@ -73,7 +73,7 @@ class Supervisor:
         self._stop_requested = False
 
     def supervise(self) -> None:
-        """Run the command to its end and record how it ended."""
+        """Run the command until it ends, and record how it ended."""
         signal.signal(signal.SIGTERM, self._request_stop)
         started = time.time()
         if (self._directory / "stop").exists():  # who started the run has given up waiting for it
@@ -103,7 +103,7 @@ class Supervisor:
         )
 
     def _follow(self, process: subprocess.Popen[bytes], deadline: float) -> str:
-        """Write output to the log until the command ends; return why it was stopped; empty if it was not."""
+        """Log the output until the command ends; return why it was stopped, empty if it ended by itself."""
         reason, kill_at = "", 0.0
         for data in _read_output(process):
             self._log.write(data)
@@ -131,7 +131,7 @@ class Supervisor:
 
 
 def _read_output(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
-    """Yield the command's output until it ends; yield empty data if there is none for `POLL_S`.
+    """Yield the command's output until it ends; yield empty data after `POLL_S` without output.
 
     What is left in the pipe then is yielded too. A process that the command has left behind may keep the pipe
     open, so its end is not waited for.
@@ -158,7 +158,7 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 
 def _prepare_command() -> None:
-    """Let the system kill the command if the supervisor dies, and mark it as started by a tool call."""
+    """Make the system kill the command if the supervisor dies, and mark it as started by a tool call."""
     import resource
 
     from toolfold.provenance import SERVER_MARK_KB

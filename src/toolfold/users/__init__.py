@@ -1,4 +1,4 @@
-"""Users and teams: who may use the gateway, what each may use, and how much.
+"""Users and teams of the gateway, their permissions and their usage limits.
 
 Stored in a file of this machine, or in the database that replicas share. Knows no tokens, tools or requests:
 those who authenticate a request look up its user here.

@@ -1,4 +1,4 @@
-"""All users and teams at one moment, as immutable data, and the validity checks for changes.
+"""Immutable snapshot of all users and teams, and the validity checks for changes.
 
 Knows nothing of files and databases.
 """
@@ -83,7 +83,7 @@ class Team:
 
 @dataclass(frozen=True)
 class Directory:
-    """All users and teams at one moment. Methods that change something return a new object."""
+    """Immutable snapshot of all users and teams; methods for changes return a new snapshot."""
 
     users: Mapping[str, User] = field(default_factory=dict)
     """All users by id."""
@@ -93,11 +93,11 @@ class Directory:
     """True if a user may use nothing that no rule allows (`gateway.default_access: deny`)."""
 
     def find_user(self, name: str) -> User | None:
-        """Return the user with this name; None if there is none."""
+        """Return the user with this name; None if the user does not exist."""
         return self._users_by_name.get(name)
 
     def find_identity(self, issuer: str, subject: str) -> User | None:
-        """Return the user with this identity at an identity provider, even if disabled."""
+        """Return the user with this identity at an identity provider, even if the user is disabled."""
         return self._users_by_identity.get((issuer, subject)) if issuer and subject else None
 
     def find_active(self, user_id: str) -> User | None:
@@ -110,13 +110,13 @@ class Directory:
         return self._teams_by_member.get(user_id, ())
 
     def list_levels(self, user_id: str) -> list[tuple[str, User | Team]]:
-        """Return a user and its teams, whose rules apply to the user, each with a text that names it."""
+        """Return a user and its teams, whose rules apply to the user, each with a descriptive label."""
         user = self.users[user_id]
         teams = [(f"team {each.name}", each) for each in self.list_teams(user_id)]
         return [(f"user {user.name}", user), *teams]
 
     def find_limit(self, user_id: str) -> GrantLimit:
-        """Return which tools a user may use: all that its rules or a team's allow, except what rules deny.
+        """Return the tools that a user may use: allowed by rules of the user or its teams, and not denied.
 
         Without a rule that allows tools that is everything, or nothing if access is denied by default. A
         removed or disabled user may use nothing.
@@ -131,7 +131,7 @@ class Directory:
         return GrantLimit(enabled, tuple(denied))
 
     def find_model_rules(self, user_id: str, kind: str) -> GrantLimit:
-        """Return the rules about models or keys that apply to a user; `kind` is MODEL_RULE or KEY_RULE.
+        """Return the model or key rules that apply to a user; `kind` is MODEL_RULE or KEY_RULE.
 
         No list of allowed ones means that all may be used.
         """
@@ -144,14 +144,14 @@ class Directory:
         return GrantLimit(tuple(allowed) if has_list else None, tuple(denied))
 
     def limits_models(self, user_id: str) -> bool:
-        """Return True if rules decide which models or keys of model providers a user may use."""
+        """Return True if rules restrict the models or provider keys that a user may use."""
         if self.find_active(user_id) is None or self.denies_by_default:
             return True
         rules = (rule for _, each in self.list_levels(user_id) for rule in (*each.allowed, *each.denied))
         return any(rule.startswith((MODEL_RULE, KEY_RULE)) for rule in rules)
 
     def explain_model_refusal(self, user_id: str, model: str, provider: str = "") -> str:
-        """Return why a user may not use a model; empty if the user may.
+        """Return why a user may not use a model; empty if the user may use it.
 
         `provider` is the one whose configured key would be used; empty if the client sends its own key.
         """
@@ -161,7 +161,7 @@ class Directory:
         return reason or (self.explain_rules(user_id, KEY_RULE, provider) if provider else "")
 
     def explain_rules(self, user_id: str, kind: str, name: str) -> str:
-        """Return the rule about models or keys that refuses a name; empty if it is allowed. A denial wins."""
+        """Return the model or key rule that refuses a name, denials first; empty if it is allowed."""
         levels = self.list_levels(user_id)
         for level, each in levels:
             if rule := _find_match(each.denied, kind, name):
@@ -175,7 +175,7 @@ class Directory:
         return f"no rule allows {kind}{name} ({DENIED_BY_DEFAULT})" if is_denied else ""
 
     def list_sharing(self, user_id: str) -> frozenset[str]:
-        """Return the ids of users who share learned messages with this user as members of the same team."""
+        """Return the ids of users in the same teams who share learned messages with this user."""
         teams = [each for each in self.list_teams(user_id) if each.share_learned]
         return frozenset[str]().union(*(each.members for each in teams)) - {user_id}
 
@@ -194,7 +194,7 @@ class Directory:
         return team
 
     def with_new_user(self, user: User) -> Directory:
-        """Add a user. Raises ConfigError if its name is invalid, or its name or identity is taken."""
+        """Add a user. Raises ConfigError if its name is invalid, or its name or identity is already used."""
         _require_valid_name("user", user.name)
         if self.find_user(user.name):
             raise ConfigError(f"a user named {user.name!r} already exists", hint="choose another name")
@@ -205,7 +205,7 @@ class Directory:
         return self.with_user(user)
 
     def with_user(self, user: User) -> Directory:
-        """Add or replace a user. Raises ConfigError if its external identity is invalid or taken."""
+        """Add or replace a user. Raises ConfigError if its external identity is invalid or already used."""
         require_valid_rules((*user.allowed, *user.denied))
         _require_valid_limits(user.limits)
         _require_valid_identity(user)
@@ -218,13 +218,13 @@ class Directory:
         return replace(self, users={**self.users, user.id: user})
 
     def without_user(self, user_id: str) -> Directory:
-        """Remove a user, also from its teams."""
+        """Remove a user from the users and from all teams."""
         users = {key: each for key, each in self.users.items() if key != user_id}
         teams = {key: replace(each, members=each.members - {user_id}) for key, each in self.teams.items()}
         return replace(self, users=users, teams=teams)
 
     def with_new_team(self, team: Team) -> Directory:
-        """Add a team. Raises ConfigError if its name is invalid or taken."""
+        """Add a team. Raises ConfigError if its name is invalid or already used."""
         _require_valid_name("team", team.name)
         if team.name in self.teams:
             raise ConfigError(f"a team named {team.name!r} already exists", hint="choose another name")
@@ -241,7 +241,7 @@ class Directory:
         return replace(self, teams={**self.teams, team.name: team})
 
     def without_team(self, name: str) -> Directory:
-        """Remove a team; its members are still users."""
+        """Remove a team without removing its members."""
         return replace(self, teams={key: each for key, each in self.teams.items() if key != name})
 
     @functools.cached_property
@@ -267,7 +267,7 @@ def select_tool_rules(rules: Iterable[str]) -> list[str]:
 
 
 def _find_match(rules: Iterable[str], kind: str, name: str) -> str:
-    """Return the first rule of a kind whose pattern matches a name, whatever its case; empty if none does."""
+    """Return the first rule of a kind whose pattern matches a name, ignoring case; empty if none does."""
     return next(
         (
             rule
@@ -279,7 +279,7 @@ def _find_match(rules: Iterable[str], kind: str, name: str) -> str:
 
 
 def user_to_json(user: User) -> Json:
-    """Return a user as JSON, without the id."""
+    """Convert a user to JSON, without the id."""
     return {
         "name": user.name,
         "issuer": user.issuer,
@@ -310,7 +310,7 @@ def user_from_json(user_id: str, value: Mapping[str, Any]) -> User:
 
 
 def team_to_json(team: Team) -> Json:
-    """Return a team as JSON, without its name."""
+    """Convert a team to JSON, without its name."""
     return {
         "members": sorted(team.members),
         "share_learned": team.share_learned,
@@ -343,7 +343,7 @@ def _read_flag(value: Mapping[str, Any], key: str) -> bool:
 
 
 def require_valid_rules(rules: Sequence[str]) -> None:
-    """Raise ConfigError if there are too many rules, or one has no name."""
+    """Raise ConfigError if there are too many rules or a rule has no name."""
     if len(rules) > MAX_RULES:
         raise ConfigError(
             f"more than {MAX_RULES:,} rules",

@@ -1,4 +1,4 @@
-"""Limit how much users and teams may use: calls, searches, and tokens and cost of the model proxy.
+"""Limit the usage of users and teams: calls, searches, and tokens and cost of the model proxy.
 
 Use is counted in windows of a minute or a day (UTC), in the store that replicas share. A replica takes a
 small share of what is left, a lease, and counts against it in memory, so that most calls need no input or
@@ -56,7 +56,7 @@ _INDEX = "CREATE INDEX IF NOT EXISTS quota_use_by_start ON quota_use (window_sta
 
 
 class QuotaExceeded(ToolfoldError):
-    """A limit of a user or team is reached."""
+    """Raised if a limit of a user or team is reached."""
 
     def __init__(self, meter: Meter, limit: float, of: str, retry_after_s: int) -> None:
         self.meter, self.retry_after_s = meter, retry_after_s
@@ -69,7 +69,7 @@ class QuotaExceeded(ToolfoldError):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A counting period: one quantity (calls, cost …) of one user or team, in one minute or day."""
+    """Counting period of a minute or a day for one quantity (calls, cost …) of one user or team."""
 
     account: str
     meter: Meter
@@ -82,22 +82,22 @@ class Window:
 
     @classmethod
     def at(cls, account: str, meter: Meter, now: float) -> Window:
-        """Return the counting period that contains a time."""
+        """Return the counting period that contains the given time."""
         length = find_window_length(meter)
         return cls(account, meter, int(now // length) * length)
 
 
 def find_window_length(meter: Meter) -> int:
-    """Return the length in seconds of the period in which a quantity is counted: a minute or a day."""
+    """Return the length in seconds of the counting period of a quantity: a minute or a day."""
     return MINUTE_S if meter.endswith("_per_minute") else DAY_S
 
 
 class QuotaStore(ABC):
-    """Counts the usage of users and teams, for all replicas. Thread-safe. Methods block."""
+    """Counts the usage of users and teams for all replicas. Thread-safe; methods block."""
 
     @abstractmethod
     def lease(self, window: Window, wanted: float, limit: float) -> float:
-        """Reserve at most `wanted` units without exceeding the limit; return how many were reserved."""
+        """Reserve up to `wanted` units within the limit; return the number of reserved units."""
 
     @abstractmethod
     def add(self, window: Window, amount: float) -> float:
@@ -113,7 +113,7 @@ class QuotaStore(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the file of the store, if it has one."""
+        """Close the store's file, if it has one."""
 
 
 class SqliteQuotaStore(QuotaStore):
@@ -181,7 +181,7 @@ class SqliteQuotaStore(QuotaStore):
 
 
 class SharedQuotaStore(QuotaStore):
-    """Usage of the users and teams of all replicas, in the database that they share."""
+    """Usage of the users and teams of all replicas, in their shared database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -217,7 +217,7 @@ class SharedQuotaStore(QuotaStore):
         self._database.execute("DELETE FROM quota_use WHERE account = %s", (account,))
 
     def close(self) -> None:
-        """Do nothing: the database belongs to the caller."""
+        """Do nothing, because the caller closes the database."""
 
 
 def _key(window: Window) -> tuple[str, str, int]:
@@ -225,7 +225,7 @@ def _key(window: Window) -> tuple[str, str, int]:
 
 
 def _lock_row(cursor: RowCursor, window: Window) -> float:
-    """Return the usage in a period, and lock it against other transactions until this one ends."""
+    """Return the usage in a period, and lock its row until the end of the transaction."""
     cursor.execute(
         "INSERT INTO quota_use (account, meter, window_start, used) VALUES (%s, %s, %s, 0)"
         " ON CONFLICT DO NOTHING",
@@ -253,7 +253,7 @@ def _write_row(cursor: RowCursor, window: Window, used: float) -> None:
 
 @dataclass(slots=True)
 class _Balance:
-    """The usage of a user or team in one period, as far as this replica knows it."""
+    """Usage of a user or team in one period, as known to this replica."""
 
     lease: float = 0.0
     """Number of calls or searches that are reserved and not used yet."""
@@ -271,7 +271,7 @@ class _Balance:
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """A limit that currently applies to a user, its period, and whether it is the user's or a team's."""
+    """Limit that currently applies to a user, with its period and its owner (the user or a team)."""
 
     window: Window
     limit: float
@@ -280,7 +280,7 @@ class _Limit:
 
 
 class Quotas:
-    """Decides by the limits of users and teams whether a user may make a call or search. Thread-safe."""
+    """Decides by the limits of users and teams whether a call or search is allowed. Thread-safe."""
 
     def __init__(
         self,
@@ -288,7 +288,7 @@ class Quotas:
         directory: Callable[[], Directory],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Use the limits of the users and teams that the function `directory` returns."""
+        """Create the quotas; `directory` returns the users and teams with their limits."""
         self._store, self._directory, self._clock = store, directory, clock
         self._lock = threading.Lock()
         """Never held while the store is asked."""
@@ -302,7 +302,7 @@ class Quotas:
         self._is_closed = False
 
     def try_require(self, user_id: str, meters: Sequence[Meter]) -> bool:
-        """Count one call or search like `require`, but return False instead of waiting for the store.
+        """Count one call or search; return False if `require` would have to wait for the store.
 
         Nothing is counted then. Raises QuotaExceeded if a limit is reached.
         """
@@ -322,7 +322,7 @@ class Quotas:
         return True
 
     def require(self, user_id: str, meters: Sequence[Meter]) -> None:
-        """Count one call or search of a user. May block.
+        """Count one call or search of a user towards its limits. May block.
 
         Raises QuotaExceeded if a limit is reached, and OSError if the store cannot be asked.
         """
@@ -335,7 +335,7 @@ class Quotas:
         raise OSError("the limits of a user changed repeatedly while they were checked; try again")
 
     def spend(self, user_id: str, amounts: Mapping[Meter, float]) -> None:
-        """Count tokens or cost that a user has used. Does not block."""
+        """Count tokens or cost used by a user, without blocking."""
         limits = self._list_limits(user_id, tuple(amounts))
         with self._lock:
             for each in limits:
@@ -344,14 +344,14 @@ class Quotas:
                 self._schedule_writing()
 
     def _schedule_writing(self) -> None:
-        """Start the timer that writes counted usage to the store, unless it runs. The lock must be held."""
+        """Start the timer that writes counted usage, unless it is running. The lock must be held."""
         if self._writing is None and not self._is_closed:
             self._writing = threading.Timer(SYNC_INTERVAL_S, self._write_in_background)
             self._writing.daemon = True
             self._writing.start()
 
     def write_pending(self) -> None:
-        """Write counted tokens and costs to the store; if one amount fails, still write the others.
+        """Write counted tokens and costs to the store; continue with other amounts after a failure.
 
         Raises OSError if something could not be stored; that is kept in memory.
         """
@@ -371,7 +371,7 @@ class Quotas:
             raise problem
 
     def _drop_removed(self) -> None:
-        """Drop the amounts of users and teams that were removed, by this process or another one."""
+        """Drop the amounts of users and teams that were removed by any process."""
         try:
             directory = self._directory()
         except (OSError, ToolfoldError):  # whoever may have been removed is not known now
@@ -381,7 +381,7 @@ class Quotas:
                 del self._balances[window]
 
     def forget(self, account: str) -> None:
-        """Delete the usage of a removed user or team. Raises OSError if the store cannot be changed."""
+        """Delete the usage of a removed user or team. Raises OSError if the store cannot be written."""
         with self._lock:
             self._balances = {
                 each: found for each, found in self._balances.items() if each.account != account
@@ -390,7 +390,7 @@ class Quotas:
             self._store.remove(account)
 
     def limits_spending(self, user_id: str) -> bool:
-        """Return True if the tokens or the cost of a user or its teams are limited."""
+        """Return True if tokens or cost are limited for a user or its teams."""
         return bool(user_id and self._list_limits(user_id, tuple(SPENT_METERS)))
 
     def describe(self, account: str, limits: Mapping[Meter, float]) -> list[tuple[Meter, float, float]]:
@@ -456,7 +456,7 @@ class Quotas:
         return balance
 
     def _remove_ended(self) -> None:
-        """Drop ended counting periods from memory; if too many remain, drop all that are stored.
+        """Drop ended counting periods from memory; if too many remain, drop all stored periods.
 
         Amounts that are not written to the store yet are never forgotten.
         """
@@ -468,7 +468,7 @@ class Quotas:
             self._balances = unwritten
 
     def _is_known(self, limit: _Limit, balance: _Balance) -> bool:
-        """Return True if the store need not be queried to decide whether a limit is reached."""
+        """Return True if it is known without querying the store whether a limit is reached."""
         age = self._clock() - balance.checked
         if limit.window.meter in SPENT_METERS:
             return age < SYNC_INTERVAL_S
@@ -508,7 +508,7 @@ class Quotas:
 
 @contextmanager
 def _sqlite_errors() -> Iterator[None]:
-    """Convert errors of SQLite, such as a full disk, to OSError."""
+    """Convert SQLite errors, such as a full disk, to OSError."""
     try:
         yield
     except sqlite3.Error as error:
@@ -516,7 +516,7 @@ def _sqlite_errors() -> Iterator[None]:
 
 
 def _is_unwritten(balance: _Balance) -> bool:
-    """Return True if a balance has amounts that are not written to the store, or are being written."""
+    """Return True if some amounts of a balance are not yet written to the store."""
     return bool(balance.pending) or balance.refilling.locked()
 
 
@@ -534,7 +534,7 @@ MODEL_METERS: tuple[Meter, ...] = (*CALL_METERS, "tokens_per_day", "cost_per_day
 
 
 def format_amount(amount: float) -> str:
-    """Return a limit, or a usage, as text: `5,000,000` or `0.25`."""
+    """Format a limit or a usage as text, such as `5,000,000` or `0.25`."""
     return f"{amount:,.12g}"
 
 
@@ -555,7 +555,7 @@ def _has_account(directory: Directory, account: str) -> bool:
 
 
 def open_quotas(state_dir: Path, database: Database | None, directory: Callable[[], Directory]) -> Quotas:
-    """Open the store of usage and limits: in the database that replicas share, else in a file."""
+    """Open the store of usage and limits: in the database shared by replicas, or else in a file."""
     if database is not None:
         return Quotas(SharedQuotaStore(database), directory)
     return Quotas(SqliteQuotaStore(state_dir / "gateway" / "quotas.db"), directory)

@@ -1,4 +1,4 @@
-"""Store users and teams: in one private file, or in the database that replicas share.
+"""Store users and teams: in a private file, or in the database shared by replicas.
 
 Both load everything into an immutable `Directory`, so that looking up a user needs no input or output. A
 change is a function from one directory to the next, which runs while no other process can change it.
@@ -50,7 +50,7 @@ Change = Callable[[Directory], Directory]
 
 
 class UserStore(ABC):
-    """The users and teams of a gateway, and of all its replicas. Thread-safe."""
+    """Users and teams of a gateway and all its replicas. Thread-safe."""
 
     def __init__(self) -> None:
         self.on_user_removed: Callable[[User], None] = lambda _user: None
@@ -60,14 +60,14 @@ class UserStore(ABC):
 
     @abstractmethod
     def directory(self) -> Directory:
-        """Return all current users and teams. Does not wait for a database.
+        """Return all current users and teams, without waiting for a database.
 
         Raises DatabaseUnavailable if changes of other replicas may not be known here.
         """
 
     @abstractmethod
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call a function, in a thread of its own, soon after users or teams have changed.
+        """Call a function in a separate thread soon after users or teams have changed.
 
         Returns a function that ends that.
         """
@@ -80,17 +80,17 @@ class UserStore(ABC):
         """
 
     def add_user(self, name: str, *, issuer: str = "", subject: str = "", is_admin: bool = False) -> User:
-        """Create a user. Raises ConfigError if the name or the external identity is taken or invalid."""
+        """Create a user. Raises ConfigError if the name or external identity is invalid or already used."""
         user = User(secrets.token_hex(12), name, issuer, subject, is_admin, created=time.time())
         self.edit(lambda directory: directory.with_new_user(user))
         return user
 
     def find_identity(self, issuer: str, subject: str) -> User | None:
-        """Return the user with this identity at an identity provider, even if disabled."""
+        """Return the user with this identity at an identity provider, even if the user is disabled."""
         return self.directory().find_identity(issuer, subject)
 
     def find_sharing(self, learner: str) -> frozenset[str]:
-        """Return the learner names of the users who share learned messages with this user in a team."""
+        """Return the users in the same teams who share learned messages with this user, as learner names."""
         try:
             found = self.directory().list_sharing(learner.removeprefix(USER_LEARNER_PREFIX))
         except (DatabaseUnavailable, ConfigError):  # nothing is shared if that may have been turned off
@@ -103,7 +103,7 @@ class UserStore(ABC):
         return after.require_user(name)
 
     def set_disabled(self, name: str, is_disabled: bool) -> User:
-        """Disable or enable a user; the tokens of a disabled user are refused."""
+        """Disable or enable a user; tokens of a disabled user are refused."""
         return self.change_user(name, lambda user: replace(user, is_disabled=is_disabled))
 
     def remove_user(self, name: str) -> None:
@@ -121,7 +121,7 @@ class UserStore(ABC):
         self.on_user_removed(removed[0])
 
     def add_team(self, name: str, *, share_learned: bool = False) -> Team:
-        """Create a team without members. Raises ConfigError if the name is taken or invalid."""
+        """Create a team without members. Raises ConfigError if the name is invalid or already used."""
         team = Team(name, share_learned=share_learned, created=time.time())
         self.edit(lambda directory: directory.with_new_team(team))
         return team
@@ -132,16 +132,16 @@ class UserStore(ABC):
         return after.require_team(name)
 
     def remove_team(self, name: str) -> None:
-        """Remove a team; its members are still users. Raises UnknownAccount."""
+        """Remove a team without removing its members. Raises UnknownAccount."""
         self.edit(lambda directory: directory.without_team(directory.require_team(name).name))
         self.on_team_removed(name)
 
     def join_team(self, team: str, user: str) -> None:
-        """Make a user a member of a team. Raises UnknownAccount."""
+        """Add a user to a team. Raises UnknownAccount."""
         self._change_members(team, user, lambda members, user_id: members | {user_id})
 
     def leave_team(self, team: str, user: str) -> None:
-        """Remove a user from a team. Raises UnknownAccount, and ConfigError if the user is no member."""
+        """Remove a user from a team. Raises UnknownAccount, or ConfigError if the user is not a member."""
 
         def remove(members: frozenset[str], user_id: str) -> frozenset[str]:
             if user_id not in members:
@@ -161,12 +161,12 @@ class UserStore(ABC):
 
 
 class FileUserStore(UserStore):
-    """The users and teams of one machine's gateway, in a file. Changes by other programs are not accepted."""
+    """Users and teams of one machine's gateway, in a file; rejects changes made by other programs."""
 
     def __init__(
         self, file: Path, record: SettingsRecord | None = None, *, denies_by_default: bool = False
     ) -> None:
-        """Use a file, created when the first user is added; `record` lists the changes made by Toolfold.
+        """Create a store in a file; `record` lists the changes of the file made by Toolfold.
 
         With `denies_by_default`, users may use nothing that no rule allows.
         """
@@ -225,7 +225,7 @@ class FileUserStore(UserStore):
         return replace(_parse_directory(content, self._file), denies_by_default=self._denies_by_default)
 
     def _read_content(self) -> bytes | None:
-        """Return the content of the users' file; None if there is no file."""
+        """Return the content of the users file; None if the file does not exist."""
         try:
             with self._file.open("rb") as stream:
                 content = stream.read(MAX_FILE_BYTES + 1)
@@ -239,7 +239,7 @@ class FileUserStore(UserStore):
 
 
 class SharedUserStore(UserStore):
-    """The users and teams of all replicas, in a database.
+    """Users and teams of all replicas, in a database.
 
     They are in memory and follow changes of other replicas. While the database cannot be reached, the last
     known ones are used for a limited time.
