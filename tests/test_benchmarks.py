@@ -219,3 +219,45 @@ def test_enrichment_benchmark_reports_recall_for_each_number_of_example_messages
     assert set(result) == {"0", "1", "3", "6", "half 0", "half 3"}
     assert all(0 <= result["6"][mode]["R@5"] <= 1 for mode in ("keyword", "semantic", "default", "light"))
     assert done.stdout == (tmp_path / "out" / "enrichment.md").read_text(encoding="utf-8")
+
+
+SAME_TOOLS = """
+import sys
+from pathlib import Path
+from measuring.variants import load_tools
+from toolfold.sources.catalog import load_catalog
+
+file, size = Path(sys.argv[1]), int(sys.argv[2])
+real, tools, again = load_catalog(file), load_tools(file, size), load_tools(file, size)
+assert len(tools) == size and list(tools) == list(again), len(tools)
+assert [tool.name for tool in real] == list(tools)[: len(real)]
+variants = list(tools.values())[len(real) :]
+assert all(tool.name == name and len(name) <= 64 for name, tool in tools.items())
+assert len({tool.description for tool in variants}) == len(variants)
+assert len({id(tool.parameters) for tool in tools.values()}) == len(real)
+assert not {tool.server for tool in variants} & {tool.server for tool in real}
+"""
+
+
+def test_scale_benchmark_adds_distinct_variants_of_real_tools_that_share_their_parameters(data: Path) -> None:
+    catalog = data / "small" / "catalog.jsonl"
+    count = len(catalog.read_text().splitlines())
+    subprocess.run(
+        [sys.executable, "-c", SAME_TOOLS, str(catalog), str(5 * count)],
+        cwd=BENCHMARKS,
+        check=True,
+    )
+
+
+def test_scale_benchmark_measures_real_tools_first_and_keeps_results_of_other_sizes(
+    data: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "scale.json"
+    for size in (300, 40):
+        command = ["--sizes", str(size), "--data", str(data), "--messages", "4", "--json", str(file)]
+        subprocess.run([sys.executable, str(BENCHMARKS / "scale.py"), *command], check=True)
+    small, large = json.loads(file.read_text())["sizes"]
+    assert (small["tools"], large["tools"]) == (40, 300)
+    assert small["real"] == 40
+    assert 277 <= large["real"] < 300  # the sample catalog, and no tool twice
+    assert small["recall"] == large["recall"] == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,35 +54,73 @@ def draw_enrichment(rows: Figures, peer: float | None, file: Path) -> Path:
 
 
 def draw_scale(rows: Sequence[Figures], file: Path) -> Path:
-    """Plot the time of a search and the memory of the process by the number of tools."""
+    """Plot build time, time of a search, memory and recall by the number of tools."""
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "toolfold"
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.0, 3.4), layout="constrained")
-    times, memory = figure.subplots(1, 2)
-    shared = [row for row in rows if row.get("postgres")]
-    sizes, shared_sizes = [row["tools"] for row in rows], [row["tools"] for row in shared]
-    whole = [row["postgres"]["all_cpu_p50_ms"] + row["postgres"]["all_database_cpu_ms"] for row in shared]
-    times.plot(sizes, [row["query_p50_ms"] for row in rows], color=INK["default"], marker="o", label="memory")
-    times.plot(shared_sizes, whole, color=INK["peer"], marker="o", label="PostgreSQL: replica and database")
-    replica = [row["postgres"]["all_cpu_p50_ms"] for row in shared]
-    times.plot(shared_sizes, replica, color=INK["faint"], marker="o", label="PostgreSQL: replica alone")
-    memory.plot(sizes, [row["memory_mb"] for row in rows], color=INK["default"], marker="o", label="memory")
-    in_replica = [row["postgres"]["memory_mb"] for row in shared]
-    memory.plot(shared_sizes, in_replica, color=INK["peer"], marker="o", label="PostgreSQL: replica")
-    for axes, label in ((times, "CPU ms a search (p50)"), (memory, "MB of the process")):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_xscale("log")
-        axes.set_xticks(sizes, [f"{size:,}" for size in sizes], minor=False)
-        axes.minorticks_off()
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("tools")
-        axes.set_ylabel(label)
-        axes.legend(frameon=False, fontsize=7)
+    figure = Figure(figsize=(8.0, 6.0), layout="constrained")
+    (build, times), (memory, recall) = figure.subplots(2, 2)
+    own = [row for row in rows if "build_s" in row]
+    shared = [row | row["postgres"] for row in rows if row.get("postgres")]
+    lines = (
+        (build, own, "memory", "default", lambda row: row["build_cpu_s"]),
+        (
+            build,
+            shared,
+            "PostgreSQL: replica and database",
+            "peer",
+            _sum_of("publish_cpu_s", "publish_database_cpu_s"),
+        ),
+        (times, own, "memory", "default", lambda row: row["query_p50_ms"]),
+        (
+            times,
+            shared,
+            "PostgreSQL: replica and database",
+            "peer",
+            _sum_of("all_cpu_p50_ms", "all_database_cpu_ms"),
+        ),
+        (times, shared, "PostgreSQL: replica alone", "faint", lambda row: row["all_cpu_p50_ms"]),
+        (memory, own, "memory", "default", lambda row: row["memory_mb"]),
+        (memory, shared, "PostgreSQL: replica", "peer", lambda row: row["memory_mb"]),
+        (memory, own, "tools without an index", "faint", lambda row: row["memory_of_catalog_mb"]),
+        (recall, own, "memory", "default", lambda row: row["recall"]),
+        (recall, shared, "PostgreSQL", "peer", lambda row: row["recall"]),
+    )
+    for axes, found, label, ink, value in lines:
+        sizes = [row["tools"] for row in found]
+        axes.plot(sizes, list(map(value, found)), color=INK[ink], marker="o", label=label)
+    sizes = [row["tools"] for row in rows]
+    labels = {
+        build: "CPU s to build",
+        times: "CPU ms a search (p50)",
+        memory: "MB of the process",
+        recall: "recall@10",
+    }
+    for axes, label in labels.items():
+        _format_scale_axes(axes, sizes, label, is_share=axes is recall)
     return _save_figure(figure, file)
+
+
+def _format_scale_axes(axes: Any, sizes: Sequence[int], label: str, *, is_share: bool) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xscale("log")
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes], minor=False)
+    if is_share:
+        axes.set_ylim(0.8, 1.01)
+    else:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.minorticks_off()
+    axes.set_xlabel("tools")
+    axes.set_ylabel(label)
+    axes.legend(frameon=False, fontsize=7)
+
+
+def _sum_of(*names: str) -> Callable[[Figures], float]:
+    return lambda row: sum(row[name] for name in names)
 
 
 def _plot_quality(tasks: Sequence[Figures]) -> Any:

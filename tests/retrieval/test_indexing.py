@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from toolfold import Runtime
 from toolfold.events import Event, IndexUpdated
 from toolfold.model import Tool
 from toolfold.registry import Snapshot
+from toolfold.retrieval import indexing
 from toolfold.retrieval.embedding import EmbeddingUnavailable, Kind, LightEmbedder, Matrix
 from toolfold.retrieval.index import Index
 from toolfold.retrieval.indexing import MAX_INLINE_TEXTS, Indexer
@@ -251,6 +253,33 @@ def test_another_process_can_load_the_partial_index_while_tools_are_still_being_
     Indexer(CountingModel().embedder, tmp_path, progress=look).index(MANY_TOOLS)
     assert set(found) == {len(MANY_TOOLS)}
     assert len(list(tmp_path.glob("*.npz"))) == 1
+
+
+def test_index_that_would_be_too_large_to_load_is_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("toolfold.retrieval.index_cache.MAX_INDEX_FILE_BYTES", 1_000)
+    index = Indexer(CountingModel().embedder, tmp_path).index(MANY_TOOLS)
+    assert len(index.by_name) == len(MANY_TOOLS)
+    assert list(tmp_path.iterdir()) == []
+    assert "could not be saved" in caplog.text
+    assert "more than 1,000 bytes" in caplog.text
+
+
+def test_checkpoints_of_an_index_that_takes_long_to_save_are_less_frequent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "_CHECKPOINT_INTERVAL_S", 0.0)
+    monkeypatch.setattr(indexing, "_BATCH_SIZE", 10)
+    saved: list[float] = []
+
+    def save_slowly(*_: object) -> None:
+        saved.append(time.monotonic())
+        time.sleep(0.2)
+
+    monkeypatch.setattr(indexing, "write_index", save_slowly)
+    Indexer(CountingModel().embedder, tmp_path).index(MANY_TOOLS)
+    assert len(saved) == 2  # after the first batch, and when all 30 are done
 
 
 def test_log_reports_once_that_search_uses_keywords_until_tools_are_embedded(

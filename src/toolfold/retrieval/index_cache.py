@@ -23,7 +23,8 @@ from toolfold.retrieval.text import WordTokenizer
 from toolfold.retrieval.vectors import MAX_DIMENSIONS, PackedVectors, Sketch, Vectors
 
 FORMAT = 4
-MAX_INDEX_FILE_BYTES = 1 << 30
+MAX_INDEX_FILE_BYTES = 4 << 30
+"""A larger index is not stored; that of a million tools has half of it."""
 _EMPTY_CHECKSUM = bytes(16)
 _PROBE_SIZE = 64
 
@@ -41,11 +42,17 @@ class IndexCache:
 
 
 def write_index(file: Path, cache: IndexCache, model: str) -> None:
-    """Write the index file atomically; on failure, the existing file remains unchanged."""
+    """Write the index file atomically; on failure, the existing file remains unchanged.
+
+    Raises OSError if it cannot be written, or would be too large to be read again.
+    """
+    arrays = _to_arrays(cache, model)
+    if sum(each.nbytes for each in arrays.values()) > MAX_INDEX_FILE_BYTES:
+        raise OSError(f"the search index would have more than {MAX_INDEX_FILE_BYTES:,} bytes")
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".index-")
     try:
         with os.fdopen(descriptor, "wb") as temporary:
-            np.savez(temporary, **_to_arrays(cache, model))  # type: ignore[arg-type]
+            np.savez(temporary, **arrays)  # type: ignore[arg-type]
         Path(name).replace(file)
     except BaseException:
         Path(name).unlink(missing_ok=True)

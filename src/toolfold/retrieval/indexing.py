@@ -52,6 +52,9 @@ MAX_UNEMBEDDED_SHARE = 0.2
 """If a larger share of the tools has no vector, the other vectors are not used either."""
 _BATCH_SIZE = 64
 _CHECKPOINT_INTERVAL_S = 10.0
+MAX_CHECKPOINT_SHARE = 0.1
+"""Share of the time of embedding in which the partly built index may be saved; that of a million tools takes
+seconds."""
 _SHARED_READ_INTERVAL_S = 1.0
 """How often vectors of other replicas are looked up while tools are embedded."""
 _CHECKSUM_BYTES = 16
@@ -323,13 +326,13 @@ class Indexer:
         rows = {document: row for row, document in enumerate(dict.fromkeys(documents))}
         order = np.array([rows[document] for document in documents], np.int64)
         found = _VectorRows(len(rows))
-        saved_at = time.monotonic()
+        checkpoints = _CheckpointTimer()
         try:
             for positions, part in self._find_vectors(self._embedder, list(rows), in_background):
                 found.add(positions, part)
-                if time.monotonic() - saved_at > _CHECKPOINT_INTERVAL_S:
+                if checkpoints.is_due():
                     save_vectors(found.packed.take_rows(order))
-                    saved_at = time.monotonic()
+                    checkpoints.restart()
         except EmbeddingUnavailable as error:  # keep the vectors received so far
             self._outage_log.warn_once(str(error))
             self._incomplete = True
@@ -474,6 +477,24 @@ class Indexer:
         every = np.sort(np.frombuffer(b"".join(sums), f"S{_CHECKSUM_BYTES}"))  # independent of the order
         digest = hashlib.blake2b(every.tobytes(), digest_size=12).hexdigest()
         return (self._directory or Path()) / f"{self._file_prefix()}{digest}.npz"
+
+
+class _CheckpointTimer:
+    """Tells when a partly built index is saved: at most a tenth of the time is spent with that."""
+
+    def __init__(self) -> None:
+        self._due_at = time.monotonic() + _CHECKPOINT_INTERVAL_S
+        self._started = 0.0
+
+    def is_due(self) -> bool:
+        """Return True if the index must be saved now; call `restart` when it is saved."""
+        self._started = time.monotonic()
+        return self._started >= self._due_at
+
+    def restart(self) -> None:
+        """Choose the time of the next checkpoint by how long the last one took."""
+        now = time.monotonic()
+        self._due_at = now + max(_CHECKPOINT_INTERVAL_S, (now - self._started) / MAX_CHECKPOINT_SHARE)
 
 
 class _VectorRows:

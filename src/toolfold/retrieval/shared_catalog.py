@@ -1,4 +1,4 @@
-"""Search index of tools in the shared database: full-text search, and nearest vectors with pgvector.
+"""Search index of tools in the shared database: full-text search and vector search with pgvector.
 
 Finds candidates only; they are ranked in the process. Everything that a session may not use is excluded by
 the statements themselves. Tools and words of messages are passed as parameters, never as part of a statement.
@@ -48,7 +48,7 @@ _INDEPENDENCE = 0.8
 MAX_MENTIONED = 256
 MAX_HALF_DIMENSIONS = 4_000
 """Most numbers of a vector that pgvector can index with 16 bits each."""
-EF_SEARCH = 400
+EF_SEARCH = 600
 MAX_SCANNED = 40_000
 """Vectors that one search compares before it gives up to find more that are granted."""
 HNSW_LINKS, HNSW_BUILD_CANDIDATES = 16, 64
@@ -75,7 +75,7 @@ _SETTINGS = {
 
 @functools.lru_cache(10_000)
 def hash_name(name: str) -> int:
-    """Return a hash of a toolset's or server's name, by which SQL statements compare names."""
+    """Return a hash of a toolset's or server's name, for comparing names in SQL statements."""
     digest = hashlib.blake2b(name.encode("utf-8", "backslashreplace"), digest_size=8).digest()
     number: int = struct.unpack(">q", digest)[0]
     return number
@@ -83,7 +83,7 @@ def hash_name(name: str) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScopeFilter:
-    """The tools to which an SQL statement restricts its search.
+    """Set of tools to which an SQL statement restricts its search.
 
     Either a list of tools, or all tools of some toolsets without a few, and a few others, or all but a few.
     """
@@ -102,7 +102,7 @@ class ScopeFilter:
 
     @classmethod
     def of_toolsets(cls, toolsets: Ids, without: Ids, others: Ids) -> ScopeFilter:
-        """Return a filter that allows all tools of the given toolsets, except `without`, plus `others`."""
+        """Return a filter that allows the tools of the given toolsets, except `without`, and `others`."""
         return cls(
             None,
             format_ids(toolsets),
@@ -133,7 +133,7 @@ class ScopeFilter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorTable:
-    """The database table with the vectors of one embedding model."""
+    """Database table with the vectors of one embedding model."""
 
     name: str
     width: int
@@ -143,7 +143,7 @@ class VectorTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearestQuery:
-    """A search for the tools nearest to a vector; only among the tools of `server`, if given."""
+    """Search for the tools nearest to a vector, restricted to the tools of `server` if given."""
 
     vector: Matrix
     limit: int
@@ -152,7 +152,7 @@ class NearestQuery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateQuery:
-    """The terms, names and vectors that are looked up in the database for one message."""
+    """Terms, names and vectors to look up in the database for one message."""
 
     texts: Sequence[Sequence[str]]
     """Terms of the message and of its parts; each is searched by keywords."""
@@ -168,7 +168,7 @@ class CandidateQuery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundRows:
-    """The candidate tools found in the database, and how many tools contain each term of the message."""
+    """Candidate tools found in the database, and the number of tools that contain each search term."""
 
     ids: list[int]
     weights: list[dict[str, float]]
@@ -184,7 +184,7 @@ class SharedCatalog:
         self._database, self._words = database, words
 
     def find_ids(self, checksums: Sequence[bytes]) -> dict[bytes, int]:
-        """Return the ids of those tools that are already stored, by checksum."""
+        """Return the ids of the tools that are already stored, by checksum."""
         found: dict[bytes, int] = {}
         for start in range(0, len(checksums), 2 * BATCH_SIZE):
             part = list(checksums[start : start + 2 * BATCH_SIZE])
@@ -193,7 +193,7 @@ class SharedCatalog:
         return found
 
     def prepare(self, tools: Sequence[Tool], missing: int) -> None:
-        """Prepare the tables for `missing` of the given tools, which are not stored yet.
+        """Prepare the tables for storing `missing` of the given tools, which are not stored yet.
 
         The average lengths of text fields are stored once, so that all replicas compute comparable weights.
         If there are many tools and none is stored, the indexes of words are removed: `finish` builds them in
@@ -216,7 +216,7 @@ class SharedCatalog:
         self._database.run(write)
 
     def add_tools(self, tools: Sequence[Tool], checksums: Sequence[bytes]) -> dict[bytes, int]:
-        """Store at most BATCH_SIZE tools, and return their ids. Call `prepare` before and `finish` after."""
+        """Store at most BATCH_SIZE tools and return their ids; call `prepare` before and `finish` after."""
         weights = compute_term_weights(tools, self._words, self._read_lengths())
         by_checksum = {
             checksum: (tool, each) for tool, checksum, each in zip(tools, checksums, weights, strict=True)
@@ -247,7 +247,7 @@ class SharedCatalog:
         return self.find_ids(checksums)
 
     def finish(self) -> None:
-        """Build the indexes of words that `prepare` has removed, here or in a replica that was stopped.
+        """Build the full-text indexes that `prepare` has dropped in this replica or in a stopped replica.
 
         Also updates the statistics of the tables, without which the database would choose slow query plans.
         """
@@ -266,7 +266,7 @@ class SharedCatalog:
         self._database.run(build)
 
     def is_finished(self) -> bool:
-        """Return True if the indexes of words exist."""
+        """Return True if the full-text indexes exist."""
         rows = self._database.query(
             "SELECT 1 AS one FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NOT NULL",
             (list(WORD_INDEXES),),
@@ -283,7 +283,7 @@ class SharedCatalog:
             )
 
     def remove_unused(self) -> int:
-        """Remove tools that no replica has used for UNUSED_DAYS; return how many were removed."""
+        """Remove tools that no replica has used for UNUSED_DAYS days; return the number of removed tools."""
 
         def remove(cursor: RowCursor) -> int:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
@@ -300,7 +300,7 @@ class SharedCatalog:
         return self._database.run(remove)
 
     def list_tools(self, after: int) -> tuple[Ids, Ids]:
-        """Return the ids of all tools with an id greater than `after`, and the hashes of their toolsets."""
+        """Return the ids of all tools with an id above `after`, and the hashes of their toolsets."""
         parts = [np.zeros((0, 2), np.int64)]
         while True:
             rows = self._database.query(
@@ -313,7 +313,7 @@ class SharedCatalog:
             after = rows[-1]["id"]
 
     def open_vectors(self, model: str, width: int) -> VectorTable:
-        """Return the table with the vectors of an embedding model; create it if there is none.
+        """Return the vector table of an embedding model; create it if it does not exist.
 
         Raises DatabaseError if the extension pgvector cannot be used.
         """
@@ -348,7 +348,7 @@ class SharedCatalog:
         return self.find_vectors(model) or VectorTable(name, width, is_ready=False)
 
     def find_vectors(self, model: str) -> VectorTable | None:
-        """Return the table with the vectors of an embedding model; None if there is none."""
+        """Return the vector table of an embedding model; None if it does not exist."""
         rows = self._database.query(
             "SELECT name, width, ready FROM nearest_tables WHERE model = %s", (clean_text(model),)
         )
@@ -357,7 +357,7 @@ class SharedCatalog:
         return VectorTable(rows[0]["name"], rows[0]["width"], rows[0]["ready"])
 
     def find_unembedded(self, table: VectorTable, ids: Ids) -> Ids:
-        """Return the ids of those tools that have no vector in a table yet."""
+        """Return the ids of the given tools that have no vector in a table yet."""
         missing = []
         for start in range(0, len(ids), 10 * BATCH_SIZE):
             part = ids[start : start + 10 * BATCH_SIZE]
@@ -387,7 +387,7 @@ class SharedCatalog:
         self._database.run(insert)
 
     def build_index(self, table: VectorTable) -> None:
-        """Build the index for a table of vectors, unless another replica has built it. Takes minutes."""
+        """Build the index of a vector table, unless another replica has built it. Takes minutes."""
 
         def build(cursor: RowCursor) -> None:
             _allow_long_work(cursor)
@@ -427,7 +427,7 @@ class SharedCatalog:
     def find_candidates(
         self, query: CandidateQuery, scope: ScopeFilter, table: VectorTable | None
     ) -> FoundRows:
-        """Return the candidates for a message among the allowed tools.
+        """Return the candidate tools for a message among the allowed tools.
 
         Without `table`, by keywords and names alone.
         """
@@ -457,13 +457,13 @@ class SharedCatalog:
 
 
 def _allow_long_work(cursor: RowCursor) -> None:
-    """Let the statements of a transaction take as long as building an index may take."""
+    """Raise the time limit for the statements of a transaction, because building an index is slow."""
     for name in ("statement_timeout", "lock_timeout"):
         cursor.execute("SELECT set_config(%s, %s, true)", (name, f"{BUILD_TIMEOUT_S}s"))
 
 
 def _make_row(checksum: bytes, tool: Tool, weights: Mapping[str, float]) -> tuple[object, ...]:
-    """Return a tool as a row of the table `catalog`."""
+    """Convert a tool to a row of the table `catalog`."""
     return (
         checksum,
         clean_text(tool.name),
@@ -494,7 +494,7 @@ def _read_statistics(cursor: RowCursor, terms: Iterable[str]) -> TermStatistics:
 def find_nearest_ids(
     cursor: RowCursor, table: VectorTable, query: NearestQuery, scope: ScopeFilter
 ) -> list[int]:
-    """Return the ids of the allowed tools that are nearest to a vector, roughly in order."""
+    """Return the ids of the allowed tools nearest to a vector, in approximate order."""
     condition, values = scope.condition("tool")
     if query.server is not None:
         condition += " AND server = %(server)s"
@@ -534,7 +534,7 @@ def plan_word_groups(terms: Sequence[str], statistics: TermStatistics) -> list[t
 
 
 def _list_minimal_groups(expected: Mapping[tuple[str, ...], float], limit: float) -> list[tuple[str, ...]]:
-    """Return the groups that at most `limit` tools match, without those that contain another one."""
+    """Return the groups that match at most `limit` tools, without groups that contain another group."""
     groups: list[tuple[str, ...]] = []
     for group, matches in expected.items():  # short groups first
         if matches <= limit and not any(set(other) <= set(group) for other in groups):
@@ -543,7 +543,7 @@ def _list_minimal_groups(expected: Mapping[tuple[str, ...], float], limit: float
 
 
 def _estimate_matches(group: Sequence[str], statistics: TermStatistics) -> float:
-    """Return how many tools probably contain all terms of a group, which is sorted by frequency."""
+    """Estimate how many tools contain all terms of a group; the terms are sorted by frequency."""
     rarest, *others = (statistics.frequencies[term] for term in group)
     total = max(statistics.tools, 1)
     return math.prod(((frequency / total) ** _INDEPENDENCE for frequency in others), start=float(rarest))
