@@ -118,9 +118,7 @@ async def test_user_cannot_resume_a_call_of_another_user_that_waits_for_approval
     assert (tmp_path / "victim").exists()
 
 
-async def test_answer_to_an_approval_question_cannot_be_used_for_a_second_call(
-    tenants: Tenants, tmp_path: Path
-) -> None:
+async def test_approval_answer_cannot_be_replayed_for_a_second_call(tenants: Tenants, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     command = {"command": f"rm -rf {victim}"}
     yes: dict[str, Any] = {"toolfold": mcp_types.ElicitResult(action="accept", content={"answer": "once"})}

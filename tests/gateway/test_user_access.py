@@ -315,7 +315,7 @@ def test_token_of_a_disabled_user_returns_401_and_only_the_log_contains_the_reas
         ({}, ("server:notes",), "mail_echo", "the token grants only server:notes"),
     ],
 )
-async def test_log_of_a_refused_call_names_the_rule_and_its_team_or_token(
+async def test_refused_tool_call_is_logged_with_the_rule_and_its_team_or_token(
     served: RunningGateway,
     caplog: pytest.LogCaptureFixture,
     rules: dict[str, tuple[str, ...]],
@@ -338,7 +338,7 @@ async def test_log_of_a_refused_call_names_the_rule_and_its_team_or_token(
     assert "mail_exho is refused" not in caplog.text
 
 
-async def test_log_of_a_refused_resource_names_the_rule(
+async def test_refused_resource_is_logged_with_the_rule(
     served: RunningGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "toolfold")
@@ -353,7 +353,7 @@ async def test_log_of_a_refused_resource_names_the_rule(
         await asyncio.to_thread(wait_until, lambda: reason in caplog.text)
 
 
-def test_user_without_allow_rules_may_use_nothing_if_access_is_denied_by_default(tmp_path: Path) -> None:
+def test_user_without_allow_rules_may_use_no_tools_if_access_is_denied_by_default(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens.json", denies_by_default=True)
     user = add_user(tokens, "ann")
     client, plain = tokens.find(tokens.add("laptop", user_id=user.id)), tokens.find(tokens.add("plain"))

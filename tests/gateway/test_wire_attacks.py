@@ -136,13 +136,13 @@ def test_request_with_ambiguous_length_is_refused_and_a_smuggled_request_is_not_
     assert all(each.path != "/v1/files" for each in target.upstream.received)
 
 
-def test_chunked_request_with_http_1_0_is_refused(target: Target) -> None:
+def test_http_1_0_request_with_chunked_encoding_is_refused(target: Target) -> None:
     head = target.head("/mcp", "Transfer-Encoding: chunked").replace("HTTP/1.1", "HTTP/1.0")
     assert read_status(target.exchange(f"{head}\r\n{CHUNKED_BODY}")) == 400
 
 
 @check_cases("size", ["-5", "0x10", "10;a=b\nX", "5 5", "ffffffffffffffffffffff", ""])
-def test_chunk_with_an_invalid_size_is_refused(target: Target, size: str) -> None:
+def test_request_with_an_invalid_chunk_size_is_refused(target: Target, size: str) -> None:
     head = target.head("/mcp", "Transfer-Encoding: chunked")
     response = target.exchange(f"{head}\r\n{size}\r\n{BODY}\r\n0\r\n\r\n")
     assert read_status(response) == 400
@@ -200,7 +200,7 @@ def test_forwarding_headers_of_reverse_proxies_do_not_bypass_the_token_or_change
     assert read_status(response) == 404
 
 
-def test_token_and_connection_headers_of_a_client_are_not_forwarded_to_the_model_provider(
+def test_model_provider_does_not_receive_token_and_connection_headers_of_clients(
     target: Target,
 ) -> None:
     fields = (
@@ -297,14 +297,14 @@ def test_malicious_model_name_does_not_stop_usage_recording(target: Target) -> N
 
 
 @check_cases("encoding", ["gzip", "deflate", "br", "identity, gzip"])
-def test_compressed_body_is_refused_before_it_is_decompressed(target: Target, encoding: str) -> None:
+def test_compressed_request_body_is_refused_with_status_415(target: Target, encoding: str) -> None:
     for path in ("/mcp", "/ui/api/sign-in"):
         assert (
             read_status(target.post(path, b"\x1f\x8b" + b"0" * 1_000, f"Content-Encoding: {encoding}")) == 415
         )
 
 
-def test_headers_of_several_megabytes_are_refused_on_every_path(target: Target) -> None:
+def test_request_headers_of_several_megabytes_are_refused_on_every_path(target: Target) -> None:
     for path in ("/mcp", "/v1/models", "/ui/", "/healthz"):
         for fields in ("X-Long: " + "a" * 3_000_000, "A: b\r\n" * 50_000):
             response = target.exchange(f"{target.head(path, method='GET')}{fields}\r\n\r\n")

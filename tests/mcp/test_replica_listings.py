@@ -237,7 +237,7 @@ def test_replica_ignores_a_damaged_shared_tool_list_and_starts_its_server(
     wait_until(lambda: stored_version(one)[1] != "")
 
 
-def test_server_over_http_that_needs_no_login_is_used_while_the_database_is_down(
+def test_http_server_without_login_can_be_called_while_the_database_is_down(
     open_replica: ReplicaOpener,
 ) -> None:
     with run_postgres() as postgres, serve_in_thread() as server:

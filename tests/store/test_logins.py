@@ -100,7 +100,7 @@ def open_logins(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open
 
 
 class TestContract:
-    def test_login_stored_by_one_process_is_found_by_another_for_its_url_only(
+    def test_login_stored_by_one_process_is_found_by_another_only_for_the_same_url(
         self, open_logins: OpenLogins
     ) -> None:
         one, other = open_logins(), open_logins()
@@ -110,7 +110,9 @@ class TestContract:
         assert other.find("notes", "https://other.example/mcp") is None
         assert other.find("mail", URL) is None
 
-    def test_refreshed_tokens_replace_the_stored_ones_at_once(self, open_logins: OpenLogins) -> None:
+    def test_refreshed_tokens_are_immediately_visible_to_other_processes(
+        self, open_logins: OpenLogins
+    ) -> None:
         one, other = open_logins(), open_logins()
         one.save(make_login(), is_new=True)
         other.save(make_login("token-2"))
@@ -118,7 +120,7 @@ class TestContract:
         assert found is not None
         assert (found.token, found.refresh_token) == ("token-2", "refresh-token-2")
 
-    def test_new_login_replaces_the_former_one_and_changes_the_version_but_a_refresh_does_not(
+    def test_login_version_changes_with_a_new_login_but_not_with_a_refresh(
         self, open_logins: OpenLogins
     ) -> None:
         one, other = open_logins(), open_logins()
@@ -134,7 +136,7 @@ class TestContract:
         assert found is not None
         assert found.id == "second"
 
-    def test_login_that_was_deleted_or_replaced_during_a_refresh_is_not_stored_again(
+    def test_login_deleted_or_replaced_during_a_refresh_is_not_restored(
         self, open_logins: OpenLogins
     ) -> None:
         one, other = open_logins(), open_logins()
@@ -149,7 +151,9 @@ class TestContract:
         assert found is not None
         assert found.token == "token-3"
 
-    async def test_operation_is_done_by_one_process_at_a_time(self, open_logins: OpenLogins) -> None:
+    async def test_only_one_process_at_a_time_can_lock_an_operation_on_a_login(
+        self, open_logins: OpenLogins
+    ) -> None:
         one, other = open_logins(), open_logins()
         async with one.hold("notes", "renewal", 10.0, duration_s=60.0):
             with pytest.raises(TimeoutError):
@@ -162,7 +166,7 @@ class TestContract:
 
 
 class TestEncryptedLogins:
-    def test_login_of_one_user_is_not_found_for_another_or_the_installation(
+    def test_login_of_a_user_is_not_found_for_other_users_or_the_installation(
         self, open_credentials: OpenCredentials
     ) -> None:
         store = open_credentials()
@@ -177,7 +181,7 @@ class TestEncryptedLogins:
         assert bob.delete("notes")[0].token == "token-of-bob"
         assert ann.find("notes", URL) is not None
 
-    def test_login_is_listed_without_values_and_is_no_credential_of_settings(
+    def test_login_is_listed_without_tokens_and_not_loaded_as_a_credential(
         self, open_credentials: OpenCredentials
     ) -> None:
         store = open_credentials()
@@ -188,7 +192,7 @@ class TestEncryptedLogins:
         assert "token-1" not in repr(listed)
         assert store.load("ann", "notes") == {"TOKEN": "secret"}
 
-    def test_login_is_removed_with_the_credentials_of_its_user(
+    def test_removing_the_credentials_of_a_user_removes_the_login(
         self, open_credentials: OpenCredentials
     ) -> None:
         store, other = open_credentials(), open_credentials()
@@ -200,9 +204,7 @@ class TestEncryptedLogins:
         assert EncryptedLoginStore(lambda: other, "bob").find("notes", URL) is not None
         wait_until(lambda: other.find_version("ann", "notes") == "")
 
-    def test_login_is_encrypted_again_when_the_key_is_replaced(
-        self, open_credentials: OpenCredentials
-    ) -> None:
+    def test_key_rotation_encrypts_logins_with_the_new_key(self, open_credentials: OpenCredentials) -> None:
         EncryptedLoginStore(lambda: open_credentials(ONE), "ann").save(make_login(), is_new=True)
         both = open_credentials(TWO, ONE)
         both.set("ann", "notes", "TOKEN", "secret")
@@ -213,7 +215,9 @@ class TestEncryptedLogins:
         old = open_credentials(ONE)
         assert EncryptedLoginStore(lambda: old, "ann").find("notes", URL) is None
 
-    def test_lease_of_a_process_that_has_ended_expires(self, open_credentials: OpenCredentials) -> None:
+    def test_lock_on_a_login_expires_if_its_process_has_ended(
+        self, open_credentials: OpenCredentials
+    ) -> None:
         store = open_credentials()
 
         async def hold_twice() -> None:
@@ -227,9 +231,20 @@ class TestEncryptedLogins:
 
         asyncio.run(hold_twice())
 
+    def test_fresh_version_knows_a_login_that_another_process_has_just_stored(
+        self, open_credentials: OpenCredentials
+    ) -> None:
+        store, other = open_credentials(), open_credentials()
+        for login_id in ("first", "second"):
+            EncryptedLoginStore(lambda: store, "ann").save(make_login(login_id=login_id), is_new=True)
+            version = other.find_version("ann", "notes", is_fresh=True)
+            assert version == store.find_version("ann", "notes") != ""
+        store.remove("ann")
+        assert other.find_version("ann", "notes", is_fresh=True) == ""
+
 
 class TestInDatabase:
-    def test_encrypted_login_that_is_moved_to_another_user_or_server_cannot_be_used(
+    def test_encrypted_login_copied_to_another_user_or_server_is_rejected(
         self, database: Database, caplog: pytest.LogCaptureFixture
     ) -> None:
         store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
@@ -246,7 +261,7 @@ class TestInDatabase:
         assert ann.find("mail", URL) is None
         assert "token-of" not in caplog.text
 
-    def test_refreshed_login_that_could_not_be_stored_is_used_and_stored_later(
+    def test_refreshed_login_is_used_and_stored_later_if_storing_fails(
         self, database: Database, caplog: pytest.LogCaptureFixture
     ) -> None:
         store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
@@ -262,14 +277,14 @@ class TestInDatabase:
         assert logins.find("notes", URL) == found
         assert EncryptedLoginStore(lambda: store, "ann").find("notes", URL) == found
 
-    def test_new_login_that_cannot_be_stored_is_reported(self, database: Database) -> None:
+    def test_failure_to_store_a_new_login_raises_config_error(self, database: Database) -> None:
         store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
         database.execute("ALTER TABLE logins ADD CONSTRAINT broken CHECK (updated = 0) NOT VALID")
         with pytest.raises(ConfigError, match="cannot be stored now"):
             EncryptedLoginStore(lambda: store, "ann").save(make_login(), is_new=True)
 
     @pytest.mark.parametrize("text", ["{", "[]", '{"version": 9}', json.dumps({"version": 1, "id": 5})])
-    def test_damaged_login_counts_as_none(
+    def test_damaged_login_is_ignored_and_the_log_asks_to_log_in_again(
         self, database: Database, text: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
@@ -277,7 +292,7 @@ class TestInDatabase:
         assert EncryptedLoginStore(lambda: store, "ann").find("notes", URL) is None
         assert "log in again" in caplog.text
 
-    def test_oversized_login_is_refused(self, database: Database) -> None:
+    def test_oversized_login_is_not_stored(self, database: Database) -> None:
         store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
         with pytest.raises(ConfigError, match="characters"):
             store.save_login("ann", "notes", "first", "x" * 500_001, is_new=True)
@@ -290,9 +305,7 @@ class TestLinks:
             return LocalLoginLinks()
         return SharedLoginLinks(request.getfixturevalue("database"))
 
-    def test_link_can_be_used_once_by_the_user_and_for_the_server_it_was_made_for(
-        self, links: LoginLinks
-    ) -> None:
+    def test_login_link_returns_its_user_and_server_only_once(self, links: LoginLinks) -> None:
         code = links.create("ann", "notes")
         assert len(code) >= 43
         assert links.find(code) == links.find(code) == LoginLink("ann", "notes")
@@ -301,18 +314,20 @@ class TestLinks:
         assert links.find(code) is None
 
     @pytest.mark.parametrize("code", ["", "callback", "\ud800", "x" * 10_000, "nul \0"])
-    def test_unknown_link_is_not_valid(self, links: LoginLinks, code: str) -> None:
+    def test_unknown_login_link_is_invalid(self, links: LoginLinks, code: str) -> None:
         links.create("ann", "notes")
         assert links.find(code) is None
         assert links.use(code) is None
 
-    def test_link_expires(self, links: LoginLinks, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_login_link_expires(self, links: LoginLinks, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(login_links, "LINK_LIFETIME_S", 0.0)
         code = links.create("ann", "notes")
         assert links.find(code) is None
         assert links.use(code) is None
 
-    def test_oldest_links_of_a_user_become_invalid_and_those_of_others_stay(self, links: LoginLinks) -> None:
+    def test_too_many_login_links_of_a_user_invalidate_only_the_oldest_of_that_user(
+        self, links: LoginLinks
+    ) -> None:
         of_bob = links.create("bob", "notes")
         codes = [links.create("ann", "notes") for _ in range(login_links.MAX_LINKS_PER_USER + 2)]
         assert [links.find(each) is not None for each in codes[:4]] == [False, False, True, True]
