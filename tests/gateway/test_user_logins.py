@@ -189,7 +189,7 @@ def _follow_redirects(url: str) -> None:
     httpx2.get(url, follow_redirects=True, timeout=TIMEOUT_S)
 
 
-async def test_login_of_a_user_at_one_replica_is_used_by_all_for_this_user_only(setup: Setup) -> None:
+async def test_all_replicas_use_a_login_only_for_the_user_who_logged_in(setup: Setup) -> None:
     link = await setup.get_link("ann", setup.one)
     elsewhere = link.replace(setup.one.origin, setup.two.origin)  # the load balancer chose another replica
     browser = UserBrowser()
@@ -211,7 +211,7 @@ async def test_login_of_a_user_at_one_replica_is_used_by_all_for_this_user_only(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_client_that_can_open_pages_is_asked_to_and_its_call_continues_after_the_login(
+async def test_tool_call_continues_after_the_client_has_opened_the_login_page(
     setup: Setup, revision: str
 ) -> None:
     asked: list[Any] = []
@@ -231,7 +231,7 @@ async def test_client_that_can_open_pages_is_asked_to_and_its_call_continues_aft
     assert LINK.fullmatch(asked[0].url)
 
 
-async def test_call_of_a_user_who_declines_to_log_in_fails(setup: Setup) -> None:
+async def test_tool_call_fails_if_the_user_declines_to_log_in(setup: Setup) -> None:
     async def decline(_context: Any, _params: Any) -> Any:
         from mcp_types import ElicitResult
 
@@ -242,7 +242,7 @@ async def test_call_of_a_user_who_declines_to_log_in_fails(setup: Setup) -> None
     assert setup.tokens_of_calls() == []
 
 
-async def test_stolen_login_link_is_useless_without_a_token_of_its_user(setup: Setup) -> None:
+async def test_login_link_is_refused_without_a_token_of_its_user(setup: Setup) -> None:
     link = await setup.get_link("ann")
     thief = UserBrowser()
     stranger = setup.one.toolfold("token", "add", f"stranger-{time.monotonic_ns()}").split()[-1]
@@ -254,7 +254,7 @@ async def test_stolen_login_link_is_useless_without_a_token_of_its_user(setup: S
     assert setup.stored_token("ann")
 
 
-async def test_login_link_is_valid_once(setup: Setup) -> None:
+async def test_login_link_can_be_used_only_once(setup: Setup) -> None:
     link = await setup.get_link("ann")
     browser = UserBrowser()
     assert browser.send_token(link, setup.tokens["ann"]).status_code == 303
@@ -263,7 +263,26 @@ async def test_login_link_is_valid_once(setup: Setup) -> None:
     assert browser.open(link[:-1] + "x").status_code == 404
 
 
-async def test_form_that_another_website_sends_is_refused(setup: Setup) -> None:
+async def test_browser_can_complete_two_concurrent_logins(setup: Setup) -> None:
+    browser = UserBrowser()
+    callbacks = []
+    for name in ("ann", "bob"):
+        link = await setup.get_link(name)
+        callbacks.append(browser.follow_to_callback(browser.send_token(link, setup.tokens[name])))
+    assert [browser.open(each).status_code for each in callbacks] == [200, 200]
+    assert setup.stored_token("ann") != setup.stored_token("bob") != ""
+
+
+async def test_wrong_tokens_invalidate_a_login_link_but_not_the_links_of_other_users(setup: Setup) -> None:
+    of_ann, of_bob = await setup.get_link("ann"), await setup.get_link("bob")
+    browser = UserBrowser()
+    statuses = [browser.send_token(of_ann, "wrong").status_code for _ in range(12)]
+    assert statuses == [403] * 10 + [404] * 2
+    assert browser.send_token(of_ann, setup.tokens["ann"]).status_code == 404
+    assert browser.send_token(of_bob, setup.tokens["bob"]).status_code == 303
+
+
+async def test_login_form_submitted_by_another_website_is_refused(setup: Setup) -> None:
     link = await setup.get_link("ann")
     for origin in ("https://evil.example", "null", ""):
         assert UserBrowser().send_token(link, setup.tokens["ann"], origin).status_code == 403
@@ -271,7 +290,7 @@ async def test_form_that_another_website_sends_is_refused(setup: Setup) -> None:
     assert answer.status_code == 421
 
 
-async def test_redirect_with_a_foreign_or_repeated_state_or_from_another_browser_is_refused(
+async def test_redirect_with_a_wrong_or_reused_state_or_from_another_browser_is_refused(
     setup: Setup,
 ) -> None:
     link = await setup.get_link("ann")
@@ -292,7 +311,7 @@ async def test_redirect_with_a_foreign_or_repeated_state_or_from_another_browser
     assert setup.stored_token("ann") == first
 
 
-async def test_state_of_one_user_does_not_finish_the_login_of_another(setup: Setup) -> None:
+async def test_oauth_redirect_of_one_user_is_refused_in_the_browser_of_another(setup: Setup) -> None:
     browsers = {name: UserBrowser() for name in ("ann", "bob")}
     callbacks = {}
     for name, browser in browsers.items():
@@ -305,7 +324,7 @@ async def test_state_of_one_user_does_not_finish_the_login_of_another(setup: Set
     assert setup.stored_token("ann") != setup.stored_token("bob") != ""
 
 
-async def test_login_sends_a_pkce_challenge_and_its_tokens_do_not_reach_the_browser(setup: Setup) -> None:
+async def test_login_sends_a_pkce_challenge_and_hides_tokens_from_the_browser(setup: Setup) -> None:
     link = await setup.get_link("ann")
     browser = UserBrowser()
     start = browser.send_token(link, setup.tokens["ann"])
@@ -320,7 +339,7 @@ async def test_login_sends_a_pkce_challenge_and_its_tokens_do_not_reach_the_brow
     assert len(exchange.form["code_verifier"]) >= 43
 
 
-async def test_expired_token_is_refreshed_by_one_replica_and_rotated_refresh_tokens_are_kept(
+async def test_concurrent_calls_on_two_replicas_refresh_an_expired_token_only_once(
     setup: Setup,
 ) -> None:
     await setup.log_in("ann")
@@ -334,7 +353,7 @@ async def test_expired_token_is_refreshed_by_one_replica_and_rotated_refresh_tok
         assert grants.count("refresh_token") == 1
 
 
-async def test_user_whose_login_was_revoked_at_the_issuer_gets_a_link_again(setup: Setup) -> None:
+async def test_user_gets_a_new_login_link_after_the_issuer_has_revoked_the_login(setup: Setup) -> None:
     await setup.log_in("ann")
     assert await setup.one.call(setup.tokens["ann"]) == "5"
     setup.there.issuer.expire()
@@ -346,7 +365,7 @@ async def test_user_whose_login_was_revoked_at_the_issuer_gets_a_link_again(setu
     assert await setup.one.call(setup.tokens["ann"]) == "5"
 
 
-async def test_login_that_was_copied_to_another_user_in_the_database_is_not_used(setup: Setup) -> None:
+async def test_login_row_copied_to_another_user_in_the_database_is_not_used(setup: Setup) -> None:
     await setup.log_in("ann")
     setup.database.execute(
         "INSERT INTO logins SELECT %s, server, name, value, updated FROM logins WHERE user_id = %s",
@@ -357,7 +376,7 @@ async def test_login_that_was_copied_to_another_user_in_the_database_is_not_used
     assert setup.tokens_of_calls() == []
 
 
-async def test_login_of_a_user_is_listed_without_values_and_can_be_removed(setup: Setup) -> None:
+async def test_login_of_a_user_is_listed_without_its_tokens_and_can_be_removed(setup: Setup) -> None:
     await setup.log_in("ann")
     listed = setup.two.toolfold("credentials", "list", "--user", "ann")
     assert "(login)" in listed
@@ -369,7 +388,7 @@ async def test_login_of_a_user_is_listed_without_values_and_can_be_removed(setup
     assert setup.stored_token("ann") == ""
 
 
-async def test_administrator_can_log_in_for_a_user_in_a_terminal(setup: Setup) -> None:
+async def test_administrator_can_log_in_on_behalf_of_a_user_with_a_command(setup: Setup) -> None:
     command = [sys.executable, "-m", "toolfold", "mcp", "login", "notes", "--user", "bob", "--no-browser"]
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -392,7 +411,7 @@ async def test_administrator_can_log_in_for_a_user_in_a_terminal(setup: Setup) -
     assert setup.stored_token("ann") == ""
 
 
-async def test_removing_a_user_deletes_its_login_and_ends_its_links(setup: Setup) -> None:
+async def test_removing_a_user_deletes_the_login_and_invalidates_login_links(setup: Setup) -> None:
     setup.add_user("carl")
     await setup.log_in("carl")
     setup.credentials.remove(setup.users["carl"])
@@ -403,7 +422,7 @@ async def test_removing_a_user_deletes_its_login_and_ends_its_links(setup: Setup
     assert UserBrowser().send_token(link_of_carl, setup.tokens["carl"]).status_code == 404
 
 
-def test_tools_of_a_server_appear_after_the_installation_has_logged_in_with_a_command(
+def test_all_replicas_list_the_tools_of_a_server_after_a_shared_login(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     key = make_key()
@@ -440,7 +459,7 @@ def test_tools_of_a_server_appear_after_the_installation_has_logged_in_with_a_co
             time.sleep(0.2)
 
 
-async def test_users_of_a_gateway_without_a_database_log_in_too(tmp_path: Path) -> None:
+async def test_users_can_log_in_at_a_gateway_without_a_database(tmp_path: Path) -> None:
     with run_oauth_setup() as there:
         server = {"url": there.url, "credentials": "per-user", "trust": "off"}
         write_settings(tmp_path, {"mcp": {"servers": {"notes": server}, "wait_seconds": 60.0}})
@@ -468,7 +487,7 @@ async def test_users_of_a_gateway_without_a_database_log_in_too(tmp_path: Path) 
             assert "(login)" not in replica.toolfold("credentials", "list", "--json")
 
 
-def test_login_to_a_server_without_keys_fails_before_the_browser_opens(
+def test_login_command_without_encryption_keys_fails_before_the_browser_opens(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     url = f"http://127.0.0.1:{free_port()}/mcp"

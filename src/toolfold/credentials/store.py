@@ -78,7 +78,7 @@ class Lease:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Return the key that only one process can reserve at a time."""
+        """Return the user, server and operation that only one process can reserve at a time."""
         return self.user_id, self.server, self.operation
 
 
@@ -133,13 +133,15 @@ class CredentialStore(ABC):
             self.__dict__.pop("keys", None)  # they were replaced since, by `toolfold credentials rotate-key`
         return self.keys.decrypt(stored.value, stored.owner)
 
-    def find_version(self, user_id: str, server: str) -> str:
+    def find_version(self, user_id: str, server: str, *, is_fresh: bool = False) -> str:
         """Return a text that changes with a user's credentials for a server; empty if there are none.
 
-        A new login counts as a change, refreshed tokens do not. Does not wait for a database. Raises
+        A new login counts as a change, refreshed tokens do not. Does not wait for a database, unless
+        `is_fresh` is set: then changes that were made just now on another replica count. Raises
         DatabaseUnavailable if removed ones may not be known here.
         """
-        values = sorted((each.name, each.value) for each in self._find(user_id, server))
+        found = self._read(user_id, server) if is_fresh else self._find(user_id, server)
+        values = sorted((each.name, each.value) for each in found)
         return hashlib.sha256(repr(values).encode()).hexdigest() if values else ""
 
     def rotate(self) -> int:
@@ -185,6 +187,10 @@ class CredentialStore(ABC):
     @abstractmethod
     def _find(self, user_id: str, server: str) -> Iterable[Credential]:
         """Return a user's credentials for a server, and the user's login without its value."""
+
+    @abstractmethod
+    def _read(self, user_id: str, server: str) -> Iterable[Credential]:
+        """Return the same credentials and login as `_find`, read without a cache."""
 
     @abstractmethod
     def _find_login(self, user_id: str, server: str) -> Credential | None:
@@ -273,6 +279,9 @@ class SqliteCredentialStore(CredentialStore):
             self._db.close()
 
     def _find(self, user_id: str, server: str) -> Iterable[Credential]:
+        return self._read(user_id, server)
+
+    def _read(self, user_id: str, server: str) -> Iterable[Credential]:
         return self._query(
             "SELECT * FROM credentials WHERE user_id = ? AND server = ? UNION ALL"
             " SELECT user_id, server, name, '' AS value, updated FROM logins"
@@ -382,6 +391,15 @@ class SharedCredentialStore(CredentialStore):
 
     def _find(self, user_id: str, server: str) -> Iterable[Credential]:
         return self._copy.require_recent().get((user_id, server), ())
+
+    def _read(self, user_id: str, server: str) -> Iterable[Credential]:
+        rows = self._database.query(
+            "SELECT * FROM credentials WHERE user_id = %s AND server = %s UNION ALL"
+            " SELECT user_id, server, name, '' AS value, 0 AS updated FROM logins"
+            " WHERE user_id = %s AND server = %s",
+            (user_id, server, user_id, server),
+        )
+        return map(_read_row, rows)
 
     def _find_login(self, user_id: str, server: str) -> Credential | None:
         statement = "SELECT * FROM logins WHERE user_id = %s AND server = %s"

@@ -14,8 +14,7 @@ import html
 import logging
 import re
 import secrets
-import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -48,11 +47,13 @@ MAX_BODY_BYTES = 16_384
 MAX_PENDING = 200
 """Logins in progress of all users."""
 MAX_OPEN_REQUESTS = 100
-MAX_FAILURES = 30
-FAILURE_WINDOW_S = 60.0
+MAX_FAILURES = 10
+"""Wrong tokens after which a link becomes invalid."""
+MAX_COUNTED_LINKS = 1_000
 _CODE = re.compile(r"[A-Za-z0-9_-]{43}")
 _UNAVAILABLE = "Logins cannot be checked now. Try again later."
 _LINK_INVALID = "This link was already used or has expired. Call the tool again to get another one."
+_USER_GONE = "The user of this login was removed or disabled."
 _STATE_INVALID = "This login was not started in this browser, has ended, or took too long."
 _SECURITY_HEADERS = (
     (b"content-type", b"text/html; charset=utf-8"),
@@ -110,9 +111,9 @@ class LoginPages:
         self._url, self._find_browser_user = url.rstrip("/") + PREFIX, find_browser_user
         database = runtime.database
         self._links: LoginLinks = LocalLoginLinks() if database is None else SharedLoginLinks(database)
-        self._cookie_name = "toolfold_mcp_login"
         self._pending: set[_PendingLogin] = set()
-        self._failures: deque[float] = deque(maxlen=MAX_FAILURES)
+        self._failures: OrderedDict[str, int] = OrderedDict()
+        """Number of wrong tokens that were sent with a link, by its secret part."""
         self._open_requests = 0
 
     def make_link(self, user_id: str, server: str) -> str:
@@ -187,38 +188,47 @@ class LoginPages:
         _require_own_origin(headers)
         link, _ = await self._find_link(code)
         form = await _read_form(receive)
-        await self._require_same_user(link, headers, form.get("token", "").strip())
+        await self._require_same_user(code, link, headers, form.get("token", "").strip())
         if await asyncio.to_thread(self._links.use, code) != link:
             raise RequestRefused(404, _LINK_INVALID)
         cookie = secrets.token_urlsafe(32)
         pending = await self._start_login(link, cookie)
-        secure = "; Secure" if self._url.startswith("https:") else ""
-        sent = [
-            (b"location", pending.address.result().encode()),
-            (
-                b"set-cookie",
-                # Lax, because the issuer's redirect comes from another site.
-                f"{self._cookie_name}={cookie}; Path={PREFIX}; HttpOnly; SameSite=Lax;"
-                f" Max-Age={LOGIN_TIMEOUT_S:.0f}{secure}".encode(),
-            ),
-        ]
-        await _send(send, 303, sent, b"")
+        set_cookie = self._make_cookie(pending.state, cookie, LOGIN_TIMEOUT_S)
+        await _send(send, 303, [(b"location", pending.address.result().encode()), set_cookie], b"")
 
-    async def _require_same_user(self, link: LoginLink, headers: Mapping[str, str], token: str) -> None:
-        """Raise RequestRefused unless the browser has a token or a session of the link's user."""
+    def _make_cookie(self, state: str, value: str, max_age_s: float) -> tuple[bytes, bytes]:
+        # Lax, because the issuer's redirect comes from another site.
+        secure = "; Secure" if self._url.startswith("https:") else ""
+        text = (
+            f"{_name_cookie(state)}={value}; Path={PREFIX}; HttpOnly; SameSite=Lax;"
+            f" Max-Age={max_age_s:.0f}{secure}"
+        )
+        return b"set-cookie", text.encode()
+
+    async def _require_same_user(
+        self, code: str, link: LoginLink, headers: Mapping[str, str], token: str
+    ) -> None:
+        """Raise RequestRefused unless the browser has a token or a session of the link's user.
+
+        After several wrong tokens the link becomes invalid.
+        """
         if not token and self._find_browser_user(headers) == link.user_id:
             return
-        now = time.monotonic()
-        if len(self._failures) == MAX_FAILURES and now - self._failures[0] < FAILURE_WINDOW_S:
-            raise RequestRefused(429, "Too many wrong tokens. Wait a minute and try again.")
         client = None
         if token:
             await self._policy.prepare_token(token)
             client = self._policy.find_client(token)
         if client is None or not client.user_id or client.user_id != link.user_id:
-            self._failures.append(now)
+            await self._count_failure(code)
             log.warning("a link to log in to MCP server %r was opened without its user's token", link.server)
             raise RequestRefused(403, "This link belongs to another user, or the token is not valid.")
+
+    async def _count_failure(self, code: str) -> None:
+        self._failures[code] = self._failures.pop(code, 0) + 1
+        if len(self._failures) > MAX_COUNTED_LINKS:
+            self._failures.popitem(last=False)
+        if self._failures[code] >= MAX_FAILURES:
+            await asyncio.to_thread(self._links.use, code)
 
     async def _start_login(self, link: LoginLink, cookie: str) -> _PendingLogin:
         for each in [each for each in self._pending if each.link == link]:  # an abandoned attempt
@@ -246,7 +256,7 @@ class LoginPages:
         if task.done() and not task.cancelled() and (error := task.exception()):
             raise _describe_failure(link, error)
         address = pending.address.result() if pending.address.done() else ""
-        if not address.startswith(("https://", "http://")):
+        if not address.startswith(("https://", "http://")) or not pending.state:
             self._cancel(pending)
             raise RequestRefused(504, "The server did not say where to log in. Try again later.")
         return pending
@@ -262,7 +272,7 @@ class LoginPages:
             raise RequestRefused(403, _STATE_INVALID)
         if not await self._find_user_name(pending.link):
             self._cancel(pending)
-            raise RequestRefused(403, "The user of this login was removed or disabled.")
+            raise RequestRefused(403, _USER_GONE)
         pending.response.set_result(response)
         await asyncio.wait({pending.task}, timeout=FINISH_TIMEOUT_S)
         if not pending.task.done():
@@ -272,9 +282,14 @@ class LoginPages:
             raise RequestRefused(403, _STATE_INVALID)
         if failure := pending.task.exception():
             raise _describe_failure(pending.link, failure)
+        if not await self._find_user_name(pending.link):  # removed while the issuer answered
+            logins = self._runtime.mcp.open_logins(pending.link.user_id)
+            await asyncio.to_thread(logins.delete, pending.link.server)
+            raise RequestRefused(403, _USER_GONE)
         log.info("a user has logged in to MCP server %r", pending.link.server)
         server = html.escape(pending.link.server)
-        await _send_page(send, 200, "Logged in", f"<p>You are logged in to {server}. Close this window.</p>")
+        body = f"<p>You are logged in to {server}. Close this window.</p>"
+        await _send_page(send, 200, "Logged in", body, [self._make_cookie(pending.state, "", 0)])
 
     def _find_pending(self, query: str, headers: Mapping[str, str]) -> _PendingLogin:
         """Return the login in progress for a redirect's state, if this browser has started it."""
@@ -282,8 +297,10 @@ class LoginPages:
             states = parse_qs(query, max_num_fields=50).get("state", [])
         except ValueError:
             states = []
-        browser = _hash_text(_read_cookie(headers, self._cookie_name))
-        for each in self._pending if len(states) == 1 else ():
+        if len(states) != 1:
+            raise RequestRefused(403, _STATE_INVALID)
+        browser = _hash_text(_read_cookie(headers, _name_cookie(states[0])))
+        for each in self._pending:
             is_same_state = each.state and secrets.compare_digest(each.state.encode(), states[0].encode())
             if is_same_state and secrets.compare_digest(each.browser, browser):
                 return each
@@ -295,7 +312,7 @@ class LoginPages:
             pending.task.cancel()
 
     async def _find_link(self, code: str) -> tuple[LoginLink, str]:
-        """Return what a link is for, and the name of its user. Raises RequestRefused if it is not valid."""
+        """Return a valid login link and the name of its user. Raises RequestRefused if it is invalid."""
         link = await asyncio.to_thread(self._links.find, code) if _CODE.fullmatch(code) else None
         name = await self._find_user_name(link)
         if link is None or not name:
@@ -358,13 +375,20 @@ def _read_cookie(headers: Mapping[str, str], name: str) -> str:
     return ""
 
 
-async def _send_page(send: Send, status: int, title: str, body: str) -> None:
+def _name_cookie(state: str) -> str:
+    """Return a cookie name that is unique to a login, so that a browser can run several logins."""
+    return f"toolfold_mcp_login_{_hash_text(state)[:16]}"
+
+
+async def _send_page(
+    send: Send, status: int, title: str, body: str, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
     page = (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Toolfold</title>'
         '<body style="font:1.1em sans-serif;margin:4em auto;max-width:36em">'
         f"<h1>{html.escape(title)}</h1>{body}</body></html>"
     )
-    await _send(send, status, [], page.encode("utf-8", "replace"))
+    await _send(send, status, headers or [], page.encode("utf-8", "replace"))
 
 
 async def _send(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:

@@ -561,16 +561,19 @@ class McpServers:
             )
         with _report_unreadable_credentials(server):
             version = await self._read_credentials_version(server, user_id)
-        if not version and uses_login(self._find_server(server).settings):
+            may_log_in = not version and uses_login(self._find_server(server).settings)
+            if may_log_in:  # the user may just have logged in at another replica
+                version = await self._read_credentials_version(server, user_id, is_fresh=True)
+        if not version and may_log_in:
             raise NeedsLogin(server, "requires your own login.")
         if not version:
             advice = f"An administrator can store them: toolfold credentials set {server} NAME --user USER"
             raise NotStarted(server, "has no stored credentials of yours.", advice=advice)
         return version
 
-    async def _read_credentials_version(self, server: str, user_id: str) -> str:
+    async def _read_credentials_version(self, server: str, user_id: str, *, is_fresh: bool = False) -> str:
         return await asyncio.get_running_loop().run_in_executor(
-            None, lambda: self._open_credentials().find_version(user_id, server)
+            None, lambda: self._open_credentials().find_version(user_id, server, is_fresh=is_fresh)
         )
 
     def _open_credentials(self) -> CredentialStore:
