@@ -1,4 +1,4 @@
-"""Delete the data of removed users and clients, so that later ones with the same name do not get it.
+"""Delete the data of removed users and clients, so that nobody with the same name gets it later.
 
 Scheduled jobs and entries of `approval.allowed_tools` name a client; credentials belong to a user, learned
 messages to a user or to a client without a user. Knows no tokens.
@@ -114,7 +114,7 @@ def _names_client(entry: str, clients: Collection[str]) -> bool:
 
 
 def _run_all(steps: dict[str, Callable[[], object]]) -> None:
-    """Run all functions, even if some fail. Raises RecordsRemain with the names of the failed ones."""
+    """Run all functions, even if some fail. Raises RecordsRemain with the names of failed functions."""
     problems = []
     for name, step in steps.items():
         try:

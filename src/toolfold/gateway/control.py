@@ -121,7 +121,7 @@ def _remove_stale_sockets(directory: Path) -> None:
 
 
 def _is_refused(file: Path) -> bool:
-    """Return True if no process accepts connections on a socket. Raises OSError if it cannot tell."""
+    """Return True if no process accepts connections on a socket. Raises OSError if the check fails."""
     with short_socket_path(file.parent, file.name) as path, socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(PROBE_TIMEOUT_S)
         try:

@@ -15,14 +15,14 @@ _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class ClientPipes:
-    """The two pipes to the client (stdin and stdout), moved to descriptors that no other code uses."""
+    """Pipes to the client (stdin and stdout), moved to file descriptors that no other code uses."""
 
     input: int
     output: int
 
     @classmethod
     def claim(cls) -> ClientPipes:
-        """Take over the pipes: from now on stdin is empty, and output to stdout goes to stderr."""
+        """Reserve the pipes for MCP messages: make stdin empty and redirect stdout to stderr."""
         pipes = cls(os.dup(_INPUT), os.dup(_OUTPUT))
         empty = os.open(os.devnull, os.O_RDONLY)
         os.dup2(empty, _INPUT)

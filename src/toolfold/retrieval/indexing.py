@@ -480,19 +480,19 @@ class Indexer:
 
 
 class _CheckpointTimer:
-    """Tells when a partly built index is saved: at most a tenth of the time is spent with that."""
+    """Decides when to save a partly built index, so that saving takes at most a tenth of the time."""
 
     def __init__(self) -> None:
         self._due_at = time.monotonic() + _CHECKPOINT_INTERVAL_S
         self._started = 0.0
 
     def is_due(self) -> bool:
-        """Return True if the index must be saved now; call `restart` when it is saved."""
+        """Return True if the index should be saved now; call `restart` after saving."""
         self._started = time.monotonic()
         return self._started >= self._due_at
 
     def restart(self) -> None:
-        """Choose the time of the next checkpoint by how long the last one took."""
+        """Schedule the next checkpoint according to the duration of the last checkpoint."""
         now = time.monotonic()
         self._due_at = now + max(_CHECKPOINT_INTERVAL_S, (now - self._started) / MAX_CHECKPOINT_SHARE)
 

@@ -67,7 +67,7 @@ class CallRelay(CallOrigin):
 
 
 def only_client_relay(relays: list[CallRelay]) -> CallRelay | None:
-    """Return the relay of the only client with a call in progress; None if several clients have one."""
+    """Return the relay of the only client with a call in progress; None if there is not exactly one."""
     clients = {each.client for each in relays}
     return relays[-1] if len(clients) == 1 else None
 

@@ -365,7 +365,7 @@ def _replace_excessive_event(event: bytes, id_: Any) -> bytes:
 
 
 def _event_data(event: bytes) -> bytes:
-    """Return the data of a server-sent event, its lines joined as the specification says."""
+    """Return the data of a server-sent event, with its data lines joined by line breaks."""
     lines = event.removeprefix(b"\xef\xbb\xbf").splitlines()
     return b"\n".join(line.partition(b":")[2] for line in lines if line.startswith(b"data"))
 
