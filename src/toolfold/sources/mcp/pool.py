@@ -843,7 +843,8 @@ class McpServers:
             if server is None or self._closed or self._settings.get(name) != settings:
                 return
             self._cache.write(name, settings, listing, age_s=age_s)
-            self._loop.submit(server.adopt_listing(listing, partial(self._publish_tools, server)))
+            work = server.adopt_listing(listing, partial(self._publish_tools, server))
+            self._loop.submit(work).add_done_callback(partial(_log_failed_adoption, name))
 
     def _publish_tools(self, server: ServerSupervisor, listing: Listing) -> None:
         """Register the trusted tools of a server; register none if the lock file cannot be read."""
@@ -951,6 +952,11 @@ class McpServers:
         except concurrent.futures.TimeoutError:
             future.cancel()
             raise NotStarted(server, f"did not respond within {seconds:g} s.") from None
+
+
+def _log_failed_adoption(server: str, done: concurrent.futures.Future[None]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        log.error("internal error while using the shared tool list of MCP server %r", server, exc_info=error)
 
 
 def _find_tool(listing: Listing | None, tool: str) -> ListedTool | None:
