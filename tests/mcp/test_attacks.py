@@ -43,7 +43,7 @@ def open_runtime_with(home: Path, servers: dict[str, Any], *, behind_gateway: bo
 
 
 @pytest.mark.parametrize("behind_gateway", [True, False])
-def test_server_tool_cannot_replace_tool_search_or_a_tool_of_another_server_by_using_its_name(
+def test_server_cannot_replace_a_built_in_tool_or_a_tool_of_another_server_by_listing_the_same_name(
     tmp_path: Path, behind_gateway: bool
 ) -> None:
     names = (
@@ -71,7 +71,7 @@ def test_server_tool_cannot_replace_tool_search_or_a_tool_of_another_server_by_u
 
 
 @given(st.sampled_from(["tool", "tool_", "TOOL", ""]), st.text(max_size=20), st.text("-_ ", max_size=3))
-def test_prefixed_tool_name_of_a_server_never_equals_a_reserved_name_like_tool_search(
+def test_prefixed_tool_name_of_a_server_never_equals_a_name_reserved_for_built_in_tools(
     server: str, tool: str, between: str
 ) -> None:
     prefixes = {"s": f"{server}{between}"}
@@ -191,7 +191,7 @@ def test_lock_file_of_a_project_cannot_accept_tools_of_a_server_in_the_user_sett
     assert [each.tool.name for each in sifted.held] == ["read"]
 
 
-def test_suspicious_tool_needs_a_review_even_if_the_lock_file_of_the_project_accepts_it(
+def test_tool_with_a_prompt_injection_needs_a_review_even_if_the_project_lock_file_accepts_it(
     tmp_path: Path,
 ) -> None:
     folder = create_project(
@@ -262,7 +262,7 @@ def test_cli_commands_remove_terminal_escape_sequences_from_text_of_a_server(
 @pytest.mark.parametrize(
     "before", [MAX_SCANNED_CHARS - 40, MAX_SCANNED_CHARS - 2_030, 2 * MAX_SCANNED_CHARS - 10_000]
 )
-def test_injection_that_spans_two_scanned_chunks_of_a_long_result_is_marked(
+def test_prompt_injection_that_spans_two_scanned_chunks_of_a_long_result_is_marked(
     before: int,
 ) -> None:
     filler = "A note of the day. "
@@ -272,7 +272,7 @@ def test_injection_that_spans_two_scanned_chunks_of_a_long_result_is_marked(
     assert "no instruction" in marked
 
 
-def test_injection_at_the_end_of_a_very_long_result_is_marked_although_the_middle_is_not_scanned() -> None:
+def test_prompt_injection_at_the_end_of_a_long_result_is_marked_even_if_the_middle_is_not_scanned() -> None:
     marked = mark_injections("A note of the day. " * 20_000 + ORDER)
     assert "no instruction" in marked[-1_000:]
     assert "not scanned" in marked

@@ -208,7 +208,7 @@ def test_audio_media_type_is_detected_from_the_bytes_with_the_declared_type_as_f
 
 
 @check_cases("data", ["not base64!", "", None, 5, ["a"]])
-def test_image_with_invalid_base64_data_is_replaced_by_an_unreadable_note(data: Any) -> None:
+def test_image_with_invalid_base64_data_is_replaced_by_a_note_that_it_is_unreadable(data: Any) -> None:
     content = read_result({"type": "image", "data": data, "mimeType": "image/png"})
     assert content.blocks == ()
     assert "unreadable" in content.value
@@ -231,7 +231,7 @@ def test_embedded_text_resource_is_converted_to_a_uri_line_followed_by_the_text(
     assert content.value == "(resource, file:///notes.txt, text/plain)\nhello"
 
 
-def test_embedded_binary_resource_is_converted_to_text_image_audio_or_file_by_media_type() -> None:
+def test_media_type_of_an_embedded_resource_determines_if_it_becomes_text_or_image_or_audio_or_file() -> None:
     kinds = [
         (read_result(resource(blob=encode_base64(b"a,b"), mimeType="text/csv; charset=utf-8")), ()),
         (read_result(resource(blob=encode_base64(b"{}"), mimeType="application/vnd.x+json")), ()),
@@ -248,11 +248,11 @@ def test_embedded_binary_resource_is_converted_to_text_image_audio_or_file_by_me
     assert kinds[-1][0].value == "(file 1, file:///notes.txt, application/octet-stream, 1 bytes)"
 
 
-def test_text_resource_with_invalid_base64_data_is_replaced_by_an_unreadable_note() -> None:
+def test_text_resource_with_invalid_base64_data_is_replaced_by_a_note_that_it_is_unreadable() -> None:
     assert "unreadable" in read_result(resource(blob="?", mimeType="text/plain")).value
 
 
-def test_resource_link_in_a_result_is_converted_to_a_line_with_uri_type_and_title() -> None:
+def test_resource_link_in_a_result_is_converted_to_a_line_with_its_uri_and_media_type_and_title() -> None:
     link = {
         "type": "resource_link",
         "uri": "db://a",
@@ -268,7 +268,7 @@ def test_content_block_of_unknown_type_is_replaced_by_a_text_with_the_type_name(
     assert "'hologram'" in read_result({"type": "hologram", "data": "?"}).value
 
 
-def test_uri_heading_is_omitted_if_a_read_resource_result_contains_a_single_resource() -> None:
+def test_uri_heading_is_omitted_if_the_result_of_reading_a_resource_contains_a_single_resource() -> None:
     contents = [{"uri": "file:///a", "text": "one"}]
     assert resource_content({"contents": contents}).value == "one"
     both = resource_content({"contents": [*contents, {"uri": "file:///b", "text": "two"}]}).value
@@ -291,7 +291,7 @@ def test_images_are_numbered_across_all_messages_of_a_prompt() -> None:
 # -- marked texts ---------------------------------------------------------------------------------------
 
 
-def test_injection_marker_is_applied_to_tool_results_resources_prompts_and_their_lists() -> None:
+def test_injection_marker_is_applied_to_tool_results_and_to_resources_and_prompts_and_their_lists() -> None:
     def loud(content_text: str) -> str:
         return content_text.upper()
 
@@ -386,7 +386,7 @@ def session(open_test_runtime: RuntimeOpener, tmp_path: Path) -> Session:
     return runtime.session()
 
 
-def test_images_structured_values_and_resources_of_a_real_server_are_sent_to_the_model(
+def test_images_and_structured_values_and_resources_of_a_real_server_are_sent_to_the_model(
     session: Session,
 ) -> None:
     pictured = session.call_sync("mcp_everything_get-tiny-image", {})

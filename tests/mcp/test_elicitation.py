@@ -124,9 +124,7 @@ def create_asking_server() -> MCPServer:
     return server
 
 
-async def test_elicitation_callback_receives_the_form_of_the_server_and_its_reply_is_sent_to_the_server() -> (
-    None
-):
+async def test_elicitation_callback_receives_the_form_and_its_return_value_is_sent_to_the_server() -> None:
     elicit = ScriptedUser(ElicitationReply("accept", {"name": "Ada", "note": "not asked for"}))
     answer = await call_asking_tool(InteractionCallbacks(elicit=elicit), "ask", schema=NAME)
     assert answer == {"action": "accept", "content": {"name": "Ada"}}
@@ -193,7 +191,7 @@ async def test_elicitation_repeated_after_an_invalid_reply_is_not_marked_as_with
     assert withdrawn == [False, False]
 
 
-async def test_elicitation_without_a_reply_is_cancelled_and_withdrawn_after_the_timeout() -> None:
+async def test_elicitation_without_a_reply_is_cancelled_and_marked_as_withdrawn_after_the_timeout() -> None:
     asked: list[ElicitationRequest] = []
     over = threading.Event()
 
@@ -210,7 +208,7 @@ async def test_elicitation_without_a_reply_is_cancelled_and_withdrawn_after_the_
     over.set()
 
 
-async def test_server_setting_elicitation_decline_declines_elicitations_without_asking_the_user() -> None:
+async def test_elicitations_are_declined_without_asking_the_user_if_the_server_settings_say_decline() -> None:
     elicit = ScriptedUser()
     answer = await call_asking_tool(
         InteractionCallbacks(elicit=elicit), "ask", {"elicitation": "decline"}, schema=NAME
@@ -520,7 +518,7 @@ async def test_sampling_request_is_refused_if_the_user_does_not_approve_its_prom
     assert asked == []
 
 
-async def test_server_setting_sampling_allow_runs_sampling_requests_without_asking_the_user() -> None:
+async def test_sampling_requests_run_without_asking_the_user_if_the_server_settings_allow_sampling() -> None:
     answer = await call_asking_tool(
         InteractionCallbacks(sampler=lambda request: "fine"),
         "think",

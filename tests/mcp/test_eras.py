@@ -38,7 +38,7 @@ for line in sys.stdin:
 """
 
 
-def test_tool_result_of_the_newest_protocol_without_a_result_type_is_treated_as_complete(
+def test_tool_result_without_a_result_type_is_treated_as_complete_in_the_newest_protocol_revision(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     program = tmp_path / "terse.py"

@@ -13,7 +13,7 @@ PATIENCE = 120.0
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-async def test_call_to_a_faulty_server_and_the_next_call_return_the_results_listed_for_the_fault(
+async def test_call_to_a_server_with_a_fault_and_the_next_call_have_the_outcome_expected_for_this_fault(
     fault: Fault, tmp_path: Path
 ) -> None:
     async with asyncio.timeout(PATIENCE):
@@ -27,6 +27,6 @@ async def test_call_to_a_faulty_server_and_the_next_call_return_the_results_list
         )  # what to do
 
 
-def test_at_least_28_different_server_faults_are_tested() -> None:
+def test_list_of_tested_server_faults_has_at_least_28_different_entries() -> None:
     assert len(FAULTS) >= 28
     assert len({str(fault) for fault in FAULTS}) == len(FAULTS)

@@ -276,7 +276,7 @@ def test_servers_are_imported_from_the_toml_tables_of_a_codex_file(tmp_path: Pat
     assert any("FAR" in remark for remark in result.servers[0].remarks)
 
 
-def test_servers_are_imported_from_goose_extensions(tmp_path: Path) -> None:
+def test_servers_are_imported_from_the_extensions_in_a_goose_config_file(tmp_path: Path) -> None:
     result = import_text(
         tmp_path,
         "goose",
@@ -629,7 +629,7 @@ def test_arbitrary_names_are_normalised_to_valid_server_names(text: str) -> None
 
 
 @given(st.text(alphabet=st.sampled_from("${}ab:-1/ ")) | st.text())
-def test_text_of_a_client_without_variable_syntax_resolves_to_itself_after_import(text: str) -> None:
+def test_text_imported_from_a_client_without_variable_syntax_resolves_to_the_original_text(text: str) -> None:
     remarks: list[str] = []
     assert resolve_references(Variables().translate(text, remarks), {}) == text
     assert remarks == []

@@ -247,7 +247,7 @@ async def test_error_for_an_invalid_initialize_result_contains_the_name_of_the_i
     ],
     ids=json.dumps,
 )
-async def test_has_resources_and_has_prompts_are_true_only_if_the_server_lists_valid_entries(
+async def test_has_resources_and_has_prompts_are_true_only_if_the_server_lists_valid_resources_or_prompts(
     results: Any, has: tuple[bool, bool], tmp_path: Path
 ) -> None:
     listing = await fetch_listing(tmp_path, tools=[GOOD], **results)
@@ -314,7 +314,7 @@ def test_repaired_malformed_list_result_always_conforms_to_the_protocol(
 @given(
     protocol=st.sampled_from(PROTOCOLS), method=st.sampled_from(["tools/call", "prompts/get"]), result=values
 )
-def test_repair_list_result_does_not_change_results_of_tools_call_and_prompts_get(
+def test_repair_list_result_does_not_change_the_result_of_a_tool_call_or_a_prompt_request(
     protocol: str, method: str, result: Any
 ) -> None:
     assert repair_list_result(method, protocol, result) is result

@@ -239,7 +239,7 @@ def test_tool_can_be_called_after_its_server_was_removed_and_added_again(
     assert runtime.session().call_sync("mcp_one_echo", {"text": "hello"}).value == "hello"
 
 
-def test_tools_of_a_slow_server_removed_before_its_first_tool_list_are_not_registered(
+def test_no_tools_are_registered_for_a_slow_server_that_is_removed_before_it_lists_tools(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     until = tmp_path / "until"

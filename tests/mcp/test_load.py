@@ -90,7 +90,7 @@ async def test_call_fails_if_the_server_response_contains_too_many_json_values_o
 
 
 @pytest.mark.parametrize("kind", ["images", "sounds", "resources", "links", "texts"])
-async def test_tool_result_with_too_many_content_blocks_is_truncated_and_stores_only_few_files(
+async def test_tool_result_with_too_many_content_blocks_is_truncated_and_limited_in_stored_files(
     runtime: Runtime, kind: str
 ) -> None:
     before = stored(runtime)
@@ -182,7 +182,7 @@ async def test_call_fails_if_the_http_server_sends_endless_response_headers(runt
     assert result.error
 
 
-def test_tested_response_bodies_include_tiny_chunks_comments_and_empty_events() -> None:
+def test_list_of_tested_response_bodies_includes_tiny_chunks_and_comments_and_empty_events() -> None:
     assert set(BODIES) >= {"chunks", "comments", "blank events", "tiny events", "event lines", "event lists"}
 
 

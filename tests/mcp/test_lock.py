@@ -77,7 +77,7 @@ def test_accepting_a_tool_keeps_other_tools_and_servers_in_the_lock_file(lock: L
     assert set(lock.pins("git") or ()) == {"log"}
 
 
-def test_pin_new_server_does_not_replace_accepted_tools_of_a_server_in_the_lock_file(
+def test_pinning_the_tools_of_a_server_again_does_not_replace_its_accepted_tools_in_the_lock_file(
     lock: LockFile,
 ) -> None:
     LockFile(lock.file).pin_new_server("files", [make_tool("read")])
@@ -113,7 +113,7 @@ def test_accepting_an_already_accepted_tool_does_not_write_the_lock_file(lock: L
     assert lock.file.stat().st_ino == before.st_ino
 
 
-def test_very_large_tool_definition_is_stored_in_the_lock_file_as_a_hash_only(lock: LockFile) -> None:
+def test_lock_file_contains_the_hash_but_not_the_text_of_a_very_large_tool_definition(lock: LockFile) -> None:
     long = make_tool(description="word " * 25_000)
     lock.accept("files", [long])
     assert lock.pins("files") == {"read": Pin(long.fingerprint, None)}

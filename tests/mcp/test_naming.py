@@ -65,7 +65,7 @@ def test_tool_name_for_gateway_clients_never_starts_with_the_agent_prefix_mcp() 
         assert is_accepted(client)
 
 
-def test_find_own_name_returns_the_unprefixed_tool_name_for_every_prefixed_spelling() -> None:
+def test_find_own_name_returns_the_tool_name_without_prefix_for_every_spelling_with_a_server_prefix() -> None:
     names = ToolNames(["git"])
     for spelling in ("push", "git_push", "mcp_git_push", "mcp__git__push"):
         assert names.find_own_name("git", spelling, ["pull", "push"]) == "push"
@@ -84,7 +84,7 @@ def test_combined_server_and_tool_names_are_always_accepted_by_model_providers(s
     assert is_accepted(names.agent)
 
 
-def test_ambiguous_tool_name_of_two_servers_is_assigned_to_the_server_with_the_longer_name() -> None:
+def test_tool_name_that_two_servers_would_share_is_given_to_the_server_with_the_longer_name() -> None:
     names = ToolNames(["a", "a_b"])
     assert names.names_of("a_b", "c").agent == "mcp_a_b_c"
     assert names.names_of("a", "b_c").agent.startswith("mcp_a_b_c_")

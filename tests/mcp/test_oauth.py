@@ -682,7 +682,7 @@ async def test_login_redirect_with_a_different_oauth_issuer_is_rejected(notes: N
     assert notes.there.auth_server.requests_to("/token") == []
 
 
-async def test_protected_resource_metadata_for_a_different_resource_are_rejected(
+async def test_protected_resource_metadata_for_a_different_resource_is_rejected(
     notes: NotesServer,
 ) -> None:
     notes.there.server.overrides["/.well-known/oauth-protected-resource/mcp"] = json_response(
@@ -863,7 +863,7 @@ def test_oauth_requests_to_unencrypted_or_internal_urls_are_refused(
         ("https://127.0.0.1/", "http://127.0.0.1:8/mcp", True),
     ],
 )
-async def test_login_request_of_a_public_server_to_an_internal_address_is_refused_in_every_notation(
+async def test_login_request_of_a_public_server_to_an_internal_address_in_any_notation_is_refused(
     url: str, server: str, allowed: bool
 ) -> None:
     if allowed:

@@ -152,7 +152,7 @@ def test_hanging_call_does_not_delay_calls_to_another_server(
     assert [each.error for each in asyncio.run(both())] == [None] * 5
 
 
-def test_second_runtime_does_not_wait_for_a_server_that_exceeded_wait_seconds_in_the_first_runtime(
+def test_second_runtime_does_not_wait_for_a_server_that_started_too_slowly_in_the_first_runtime(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     hung = {**server_entry("silent-at-start"), "connect_timeout_seconds": 600}
@@ -202,7 +202,7 @@ def test_tool_added_by_a_server_after_its_first_listing_is_unusable_until_a_pers
     assert not session.call_sync("mcp_files_arrived_late", {"text": "hello"}).error
 
 
-def test_suspicious_tool_of_a_server_is_neither_listed_nor_callable_before_review(
+def test_tool_with_a_prompt_injection_is_neither_listed_nor_callable_before_review(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(mcp_config(files=server_entry("poisoned-tool")))
@@ -314,7 +314,7 @@ def test_one_session_can_call_tools_of_stdio_and_http_and_sse_servers(
         runtime.close()
 
 
-def test_server_settings_include_and_exclude_determine_the_registered_tools(
+def test_only_tools_allowed_by_the_include_and_exclude_patterns_of_their_server_are_registered(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     wanted = {**server_entry("", "--tools", "4"), "include": ["tool_*"], "exclude": ["*_3"]}
@@ -324,7 +324,7 @@ def test_server_settings_include_and_exclude_determine_the_registered_tools(
     }
 
 
-def test_server_with_the_setting_enabled_false_is_not_started(
+def test_server_that_is_disabled_in_the_settings_is_not_started(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
@@ -334,7 +334,7 @@ def test_server_with_the_setting_enabled_false_is_not_started(
     assert (server_states(runtime), diary_lines(diary)) == ({}, Counter())
 
 
-def test_closing_the_runtime_ends_running_starting_and_unresponsive_server_processes(
+def test_closing_the_runtime_ends_all_server_processes_even_if_they_are_starting_or_unresponsive(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"

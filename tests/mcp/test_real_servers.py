@@ -78,42 +78,46 @@ def value(result: ToolResult) -> Any:
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", CALLED)
-def test_all_known_tools_of_a_real_mcp_server_are_offered_to_the_session(name: str, tmp_path: Path) -> None:
+def test_every_expected_tool_of_a_real_mcp_server_is_offered_to_the_session(
+    name: str, tmp_path: Path
+) -> None:
     with open_single_server(name, tmp_path) as session:
         offered = session.assemble().offered_names
     assert {f"mcp_{name}_{tool}" for tool in servers.REAL[name].tools} <= offered
 
 
-def test_call_to_the_real_everything_server_returns_text(everything: Session) -> None:
+def test_call_to_the_mcp_reference_server_everything_returns_text(everything: Session) -> None:
     assert value(everything.call_sync("mcp_it_echo", {"message": "hello"})) == "Echo: hello"
     assert "5" in value(everything.call_sync("mcp__it__get-sum", {"a": 2, "b": 3}))
 
 
-def test_call_to_the_real_everything_server_returns_structured_values(everything: Session) -> None:
+def test_call_to_the_mcp_reference_server_everything_returns_structured_values(everything: Session) -> None:
     weather = value(everything.call_sync("mcp_it_get-structured-content", {"location": "Chicago"}))
     assert {"temperature", "conditions", "humidity"} <= set(weather)
 
 
-def test_call_to_the_real_everything_server_returns_an_image(everything: Session) -> None:
+def test_call_to_the_mcp_reference_server_everything_returns_an_image(everything: Session) -> None:
     result = everything.call_sync("mcp_it_get-tiny-image", {})
     assert [(media.kind, media.mime_type) for media in result.media] == [("image", "image/png")]
     assert "image 1" in value(result)
 
 
-def test_call_to_the_real_everything_server_returns_resources_and_resource_links(everything: Session) -> None:
+def test_call_to_the_mcp_reference_server_everything_returns_resources_and_resource_links(
+    everything: Session,
+) -> None:
     asked = {"resourceType": "Text", "resourceId": 1}
     assert "plaintext resource" in value(everything.call_sync("mcp_it_get-resource-reference", asked))
     links = value(everything.call_sync("mcp_it_get-resource-links", {"count": 3}))
     assert links.count("demo://resource/") == 3
 
 
-def test_resources_of_the_real_everything_server_are_listed_and_read(everything: Session) -> None:
+def test_resources_of_the_mcp_reference_server_everything_are_listed_and_read(everything: Session) -> None:
     listed = value(everything.call_sync("mcp_it_list_resources", {}))
     address = listed["resources"][0]["uri"]
     assert value(everything.call_sync("mcp_it_read_resource", {"uri": address}))
 
 
-def test_prompts_of_the_real_everything_server_are_listed_and_filled_with_arguments(
+def test_prompts_of_the_mcp_reference_server_everything_are_listed_and_filled_with_arguments(
     everything: Session,
 ) -> None:
     listed = value(everything.call_sync("mcp_it_list_prompts", {}))
@@ -122,7 +126,7 @@ def test_prompts_of_the_real_everything_server_are_listed_and_filled_with_argume
     assert "Lisbon" in json.dumps(value(everything.call_sync("mcp_it_get_prompt", asked)))
 
 
-def test_call_to_the_real_everything_server_reports_a_missing_required_argument_by_name(
+def test_error_of_the_mcp_reference_server_everything_contains_the_name_of_a_missing_argument(
     everything: Session,
 ) -> None:
     assert "message" in (everything.call_sync("mcp_it_echo", {}).error or "")
@@ -200,7 +204,7 @@ def test_real_filesystem_server_returns_an_audio_file_as_audio_content(tmp_path:
 
 
 @pytest.mark.thorough
-def test_entity_stored_in_the_real_memory_server_is_found_by_its_search(tmp_path: Path) -> None:
+def test_entity_stored_in_the_mcp_reference_server_memory_is_found_by_its_search_tool(tmp_path: Path) -> None:
     ada = {"name": "Ada", "entityType": "person", "observations": ["likes tea"]}
     with open_single_server("memory", tmp_path) as session:
         assert not session.call_sync("mcp_memory_create_entities", {"entities": [ada]}).error
@@ -210,7 +214,7 @@ def test_entity_stored_in_the_real_memory_server_is_found_by_its_search(tmp_path
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("name", "argument"), [("git", "repo_path"), ("git-npm", "path")])
-def test_git_status_calls_to_two_real_git_servers_return_a_new_file(
+def test_git_status_tool_of_two_real_git_servers_lists_a_new_file(
     tmp_path: Path, name: str, argument: str
 ) -> None:
     with open_single_server(name, tmp_path) as session:
@@ -221,7 +225,7 @@ def test_git_status_calls_to_two_real_git_servers_return_a_new_file(
 
 
 @pytest.mark.thorough
-def test_git_status_call_to_a_real_git_server_over_http_returns_a_changed_file(tmp_path: Path) -> None:
+def test_git_status_tool_of_a_real_git_server_over_http_lists_a_changed_file(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
     with servers.git_over_http(place, tmp_path / "log") as listening:
@@ -232,7 +236,7 @@ def test_git_status_call_to_a_real_git_server_over_http_returns_a_changed_file(t
 
 
 @pytest.mark.thorough
-def test_real_time_server_converts_a_time_between_time_zones(tmp_path: Path) -> None:
+def test_mcp_reference_server_time_converts_a_time_between_time_zones(tmp_path: Path) -> None:
     asked = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
     with open_single_server("time", tmp_path) as session:
         told = value(session.call_sync("mcp_time_convert_time", asked))

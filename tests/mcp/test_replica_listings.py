@@ -168,7 +168,7 @@ def test_new_and_changed_tools_in_a_tool_list_of_another_replica_need_a_review(
     assert {each.reason for each in three.mcp.held_tools("notes")} == {"changed", "new"}
 
 
-def test_suspicious_tool_in_a_tool_list_of_another_replica_needs_a_review(
+def test_tool_with_a_prompt_injection_in_a_tool_list_of_another_replica_needs_a_review(
     open_replica: ReplicaOpener, listing: Path
 ) -> None:
     poisoned = {
@@ -185,7 +185,7 @@ def test_suspicious_tool_in_a_tool_list_of_another_replica_needs_a_review(
     assert [each.tool.name for each in two.mcp.held_tools("notes")] == ["write"]
 
 
-def test_connected_replica_keeps_the_tool_list_of_its_own_server_process(
+def test_replica_connected_to_its_server_does_not_use_a_different_tool_list_of_another_replica(
     open_replica: ReplicaOpener, listing: Path, tmp_path: Path
 ) -> None:
     entry, other = listing_entry("${LISTING}", trust="off"), tmp_path / "other.json"

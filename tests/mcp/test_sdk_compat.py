@@ -188,7 +188,7 @@ async def test_wrapper_around_the_sdk_send_function_receives_every_request_and_c
     assert listed == ["added"], advice_for("_dispatcher", problem)
 
 
-async def test_add_request_stamp_changes_the_metadata_of_every_request_that_the_sdk_sends() -> None:
+async def test_function_passed_to_add_request_stamp_can_change_the_metadata_of_every_sdk_request() -> None:
     sent: dict[str, Any] = {}
     key = mcp_types.CLIENT_CAPABILITIES_META_KEY
 
@@ -361,7 +361,7 @@ def test_request_contains_the_opentelemetry_trace_context_of_its_caller_only_if_
         assert traced.context["traceparent"].startswith(f"00-{1:032x}-")
 
 
-async def test_skip_unused_tracing_preserves_the_trace_context_of_a_request() -> None:
+async def test_disabling_unused_sdk_tracing_preserves_the_trace_context_of_a_request() -> None:
     seen: list[int] = []
 
     async def call(_ctx: Any, _params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:

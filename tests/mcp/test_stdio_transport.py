@@ -233,7 +233,7 @@ async def test_pending_request_fails_if_the_server_sends_only_a_response_with_an
         assert (failed.id, failed.error.data) == (1, {"toolfold.fault": "garbled"})
 
 
-async def test_unanswered_server_discover_request_times_out_without_failing_other_requests() -> None:
+async def test_unanswered_discovery_request_to_a_server_times_out_without_failing_other_requests() -> None:
     async with open_session(limits={"server/discover": 0.05}) as session:
         await session.ask(1, "server/discover")
         await session.ask(2)
@@ -245,7 +245,7 @@ async def test_unanswered_server_discover_request_times_out_without_failing_othe
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="nobody else tells what is unread")
-async def test_server_discover_timeout_starts_when_the_server_has_read_the_request() -> None:
+async def test_timeout_of_a_discovery_request_starts_when_the_server_has_read_the_request() -> None:
     async with open_session(limits={"server/discover": 0.05}) as session:
         await session.ask(1, "server/discover")
         await asyncio.sleep(0.3)  # the server is still starting, past the limit several times

@@ -191,7 +191,7 @@ def test_new_tool_title_that_omits_the_verb_of_the_old_title_needs_a_review(titl
     assert find_meaningful_changes(before, tool(name="stop_vm", title="Stop the machine")) == ()
 
 
-def test_every_command_path_and_code_parameter_name_is_in_the_list_of_sensitive_names() -> None:
+def test_sensitive_parameter_names_include_all_names_of_command_and_path_and_code_parameters() -> None:
     names = (
         parameter_names.COMMAND_NAMES
         | parameter_names.PATH_NAMES

@@ -58,7 +58,7 @@ def test_tool_built_from_a_server_listing_has_the_listed_name_title_description_
     assert tool.timeout == 65
 
 
-def test_call_of_a_registered_mcp_tool_is_sent_with_the_original_name_on_the_server() -> None:
+def test_call_of_a_registered_mcp_tool_is_sent_to_the_server_with_the_original_tool_name() -> None:
     asked: list[tuple[str, Json, str]] = []
 
     async def call(listed_tool: ListedTool, args: Json, context: CallContext) -> Content:
@@ -153,13 +153,13 @@ def test_command_and_path_arguments_of_a_tool_with_a_script_argument_are_also_an
         tool_with_parameters("command", description="Run a command in bash."),
     ],
 )
-def test_tool_without_a_shell_script_argument_gets_no_special_argument_analysis(
+def test_arguments_of_a_tool_are_not_analyzed_as_shell_scripts_if_none_of_them_is_a_shell_script(
     silent: ListedTool,
 ) -> None:
     assert build(silent)[0].judged_as == {}
 
 
-def test_dangerous_command_nested_in_another_argument_of_a_script_tool_is_found() -> None:
+def test_dangerous_command_nested_in_an_argument_beside_the_script_argument_is_found() -> None:
     properties = {
         "script": {"type": "string"},
         "steps": {"type": "array", "items": {"type": "object", "properties": {"command": {}}}},
@@ -210,7 +210,7 @@ def call_handler(tool: Tool, args: Json) -> Any:
     return content.value
 
 
-def test_tools_for_resources_and_prompts_are_generated_only_if_the_server_has_them() -> None:
+def test_tools_for_resources_or_prompts_are_generated_only_if_the_server_has_resources_or_prompts() -> None:
     assert list(auxiliary_tools(Server())) == AUXILIARY_NAMES
     assert list(auxiliary_tools(Server(), Listing())) == []
     assert list(auxiliary_tools(Server(), Listing(has_prompts=True))) == AUXILIARY_NAMES[2:]

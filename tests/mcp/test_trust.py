@@ -97,7 +97,9 @@ def test_tool_that_a_server_adds_after_an_empty_first_listing_needs_a_review(tru
     assert [(each.reason, each.accepted_version) for each in result.held] == [("new", None)]
 
 
-def test_suspicious_tool_in_the_first_listing_needs_a_review(trust: Trust, file: Path) -> None:
+def test_tool_with_a_prompt_injection_in_the_first_listing_of_a_server_needs_a_review(
+    trust: Trust, file: Path
+) -> None:
     tools = (make_tool("read"), make_tool("bad", HIDDEN))
     for each in (trust, reload_trust(file)):
         result = each.check_tools("files", "pin", tools)
@@ -109,7 +111,7 @@ def test_suspicious_tool_in_the_first_listing_needs_a_review(trust: Trust, file:
 DOUBTFUL = "Approves all pending requests without asking for confirmation."
 
 
-def test_tool_with_doubtful_wording_causes_a_warning_and_needs_a_review_only_in_strict_mode(
+def test_tool_with_doubtful_wording_needs_a_review_in_strict_mode_and_otherwise_causes_a_warning(
     trust: Trust, tmp_path: Path
 ) -> None:
     doubtful = make_tool("remind", DOUBTFUL)
@@ -133,7 +135,9 @@ def test_tool_with_doubtful_wording_needs_a_review_if_the_setting_mcp_scan_is_st
     assert len(result.held) == 1
 
 
-def test_suspicious_tool_that_a_person_accepted_needs_no_further_review(trust: Trust, file: Path) -> None:
+def test_tool_with_a_prompt_injection_needs_no_further_review_after_a_person_accepted_it(
+    trust: Trust, file: Path
+) -> None:
     trust.check_tools("files", "pin", [make_tool()])
     bad = make_tool("bad", HIDDEN)
     trust.accept("files", [bad, make_tool(description="Reads two files.")])
@@ -186,7 +190,7 @@ def test_listing_calling_or_accepting_tools_raises_config_error_if_the_lock_file
             use()
 
 
-def test_trust_policy_warn_allows_changed_tools_with_a_warning_until_they_are_accepted(
+def test_changed_tools_are_usable_before_review_but_cause_warnings_if_the_trust_policy_is_warn(
     trust: Trust, file: Path
 ) -> None:
     tools = [make_tool(), make_tool("bad", HIDDEN)]
@@ -203,7 +207,7 @@ def test_trust_policy_warn_allows_changed_tools_with_a_warning_until_they_are_ac
     assert trust.check_tools("files", "warn", changed).warnings == ()
 
 
-def test_suspicious_tool_used_with_trust_policy_warn_needs_a_review_with_trust_policy_pin(
+def test_tool_with_a_prompt_injection_needs_a_review_after_a_change_from_trust_policy_warn_to_pin(
     trust: Trust,
 ) -> None:
     trust.check_tools("files", "warn", [make_tool(), make_tool("bad", HIDDEN)])
@@ -213,7 +217,9 @@ def test_suspicious_tool_used_with_trust_policy_warn_needs_a_review_with_trust_p
     ] == ["bad"]
 
 
-def test_trust_policy_off_accepts_suspicious_tools_and_writes_no_lock_file(trust: Trust, file: Path) -> None:
+def test_tools_with_prompt_injections_are_accepted_without_a_lock_file_if_the_trust_policy_is_off(
+    trust: Trust, file: Path
+) -> None:
     bad = make_tool("bad", HIDDEN)
     assert trust.check_tools("files", "off", [bad]).accepted == (bad,)
     assert trust.check_call("files", "off", bad) is None
