@@ -1,4 +1,4 @@
-"""Describe where commands run if not directly on this machine, for example in a container.
+"""Describe the container, sandbox or other machine in which commands run.
 
 A site with its own files has other paths than this machine, so links and directories here do not tell what a
 path is there. A site that confines its commands makes some findings harmless: those that affect only its own
@@ -93,7 +93,7 @@ class ExecutionSite:
         return any(not run.name.is_known or run.name in _ESCAPING_PROGRAMS for run in runs)
 
     def confines(self, finding: Finding, effect: CommandEffect, run: ProgramRun) -> bool:
-        """Return True if a finding affects only files and processes inside the container or sandbox."""
+        """Return True if a finding's effect is limited to files and processes of the container or sandbox."""
         if finding.blocked or finding.rule not in CONFINABLE_RULES.get(finding.category, ()):
             return False
         if (

@@ -223,7 +223,7 @@ class Judge:
 def _embedded_candidates(
     reading: CommandReading, runs: Iterable[ProgramRun]
 ) -> Iterator[tuple[str, Word, tuple[int, int]]]:
-    """Yield commands inside arguments, input and written files, each with a text naming its location."""
+    """Yield commands inside arguments, input and written files, each with a description of its location."""
     for text, (path, span) in reading.written_texts.texts.items():
         source = f"a file that it writes ({path})" if path else "text that it may write into a script"
         language = detect_language(path, text)
@@ -243,7 +243,7 @@ _MOVING_GIT_COMMANDS = split_names("mv rm update-index read-tree worktree submod
 
 
 def _moves_files(run: ProgramRun) -> bool:
-    """Return True if a program may move files or make them untracked after they were checked on disk."""
+    """Return True if a program may move or untrack files, so that earlier disk checks no longer hold."""
     return (
         not run.name.is_known
         or run.name in _MOVING_PROGRAMS
@@ -313,7 +313,7 @@ def _failure_finding(command: str) -> Finding:
 
 
 def _unique_runs(runs: Iterable[ProgramRun]) -> list[ProgramRun]:
-    """Return the program runs without duplicates: runs that every rule treats like an earlier run."""
+    """Return the program runs without those that every rule would treat like an earlier run."""
     unique: dict[object, ProgramRun] = {}
     for run in runs:
         stdin_key = None if run.stdin is None else (run.stdin.text, run.stdin.taints)

@@ -1,4 +1,4 @@
-"""Split a text such as `cp mv rm`, the form in which this package lists names, into a set."""
+"""Split space-separated lists of names, such as `cp mv rm`, into sets."""
 
 from __future__ import annotations
 

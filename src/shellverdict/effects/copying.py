@@ -88,7 +88,7 @@ def _is_directory_destination(context: RunContext, sources: Sequence[Word], dest
 def _effects_inside_directory(
     context: RunContext, destination_effect: CommandEffect, word: Word, *traits: str
 ) -> Iterator[CommandEffect]:
-    """Yield a write effect if a copied file becomes a sensitive file in a directory, as in `cp .bashrc ~`."""
+    """Yield a write effect if a copied file becomes, for example, a startup file, as in `cp .bashrc ~`."""
     file_effect = context.write_effect(word, *traits)
     relevant_traits = {
         f"in:{place}"
@@ -108,13 +108,13 @@ def _cp_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _overlay_traits(options: Options) -> tuple[str, ...]:
-    """Return the keyword `whole` for `cp -r -T`, which copies over the destination, not into it."""
+    """Return the trait (keyword) `whole` for `cp -r -T`, which copies onto the destination, not into it."""
     recursive = options.has("-r", "-R", "--recursive", "-a", "--archive")
     return ("whole",) if recursive and options.has("-T", "--no-target-directory") else ()
 
 
 def _link_source_effects(context: RunContext, sources: Sequence[Word]) -> Iterator[CommandEffect]:
-    """Yield an effect for each new link to a protected file, because the link would bypass the protection."""
+    """Yield an effect for each new link to a protected file: writes to the link would change that file."""
     for source in context.iter_operands(sources):
         kinds_inside = context.paths.kinds_replaced_by_filling(source, context.run.cwd)
         protected_kinds = (context.classify(source).kinds | kinds_inside) & {

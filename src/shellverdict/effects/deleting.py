@@ -156,7 +156,7 @@ def _change_below_effects(context: RunContext, words: Sequence[Word]) -> Iterato
 
 
 def _selects_some_files(words: Sequence[Word]) -> bool:
-    """Return True if a `find` command tests files before its first action, so that some are not affected."""
+    """Return True if a `find` command tests files before its first action, so that it skips some files."""
     if not {"!", "-not", "-o", "-or", ","}.isdisjoint(words):
         return False
     tests = tuple(takewhile(lambda word: not word.startswith(_FIND_ACTIONS), words))
@@ -167,7 +167,7 @@ def _selects_some_files(words: Sequence[Word]) -> bool:
 
 
 def _narrow_effect(effect: CommandEffect, words: Sequence[Word]) -> CommandEffect:
-    """Return a deletion effect of lower severity, because tests of `find` such as `-name` limit the files."""
+    """Return a less severe deletion effect, because tests such as `-name` limit what `find` deletes."""
     narrower = {
         f"in:{PathKind.ROOT}": f"in:{PathKind.SYSTEM}",
         f"in:{PathKind.HOME}": f"in:{PathKind.INSIDE_HOME}",

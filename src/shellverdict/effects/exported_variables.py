@@ -116,7 +116,7 @@ def _is_usual_config(context: RunContext, part: str) -> bool:
 
 
 def _searches_untrusted_directory(context: RunContext, value: Word) -> bool:
-    """Return True if a search path such as PYTHONPATH names a directory outside the project and system."""
+    """Return True if a search path such as PYTHONPATH has a directory outside the project and the system."""
     for part in islice(value.split(":"), 64):
         if "/" in part and not part.startswith((*_SYSTEM_PREFIXES, GAP)):
             kinds_of_part = context.classify(Word(part)).kinds

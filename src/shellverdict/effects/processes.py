@@ -1,4 +1,4 @@
-"""Detect processes that a command kills, very large files that it creates, and endless output."""
+"""Detect commands that kill processes, create very large files, or write output without end."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class RunContext:
         return replace(effect, traits=effect.traits | replaced)
 
     def _is_local_name(self, word: Word) -> bool:
-        """Return True for a path below the initial working directory that contains no hidden directory."""
+        """Return True if a path is below the initial working directory and has no hidden directory in it."""
         return (
             self.run.cwd in (".", "")
             and not word.startswith(("/", "~"))

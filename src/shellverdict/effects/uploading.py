@@ -35,7 +35,7 @@ def _upload_effect(context: RunContext, name: str, *traits: str) -> CommandEffec
 
 
 def _has_unknown_input(run: ProgramRun) -> bool:
-    """Return True if standard input is redirected and the command does not show its content."""
+    """Return True if standard input is redirected and its content cannot be determined."""
     return run.stdin is not None and run.stdin.text is None
 
 

@@ -79,7 +79,7 @@ def find_wrapped_command_effects(
 
 
 def _may_wrap_command(name: str, context: RunContext, known: bool) -> bool:
-    """Return True if the program is unknown, or known to run the command in its arguments."""
+    """Return True if the program is unknown, or is known to run a command given in its arguments."""
     if name in _WRAPPER_SUBCOMMANDS:
         return _WRAPPER_SUBCOMMANDS[name] in ("", *context.run.argv[1:])
     if (
@@ -135,7 +135,7 @@ def _would_destroy(argv: tuple[Word, ...], context: RunContext, find_effects: _E
 
 
 def _is_loss(effect: CommandEffect) -> bool:
-    """Return True if an effect of a command is the loss of valuable data."""
+    """Return True if an effect destroys data, such as formatting a disk or deleting a directory tree."""
     if effect.kind is EffectKind.FORMAT:
         return True
     if effect.kind is EffectKind.DELETE and not effect.traits.isdisjoint(

@@ -80,7 +80,7 @@ class AnalysisBuilder:
         self.add_command("rm", *(["-rf"] if tree else ["-f"]), "--", path)
 
     def add_delete_each(self, pattern: str) -> None:
-        """Add the deletion of every file that matches a glob pattern, as a loop over the files does."""
+        """Add the deletion of each file that matches a glob pattern, for code that deletes in a loop."""
         directory, _, name = pattern.rpartition("/")
         base, deep, _ = directory.partition(f"{STAR}{STAR}")
         if deep and not name.endswith(_GENERATED_SUFFIXES):
@@ -126,7 +126,7 @@ class AnalysisBuilder:
         )
 
     def add_unread_code(self, text: str, traits: frozenset[str]) -> None:
-        """Add the effect of running code whose text is unknown, because it is not part of the command."""
+        """Add the effect of running code whose text is unknown, because it is not in the command itself."""
         self.add_effect(
             EffectKind.RUN_UNREAD, Word(text).display_text[:80], *(traits or {Taint.UNREAD.value})
         )

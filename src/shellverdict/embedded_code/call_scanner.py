@@ -410,7 +410,7 @@ class CallScanner(ExpressionReader):
             self._note_file_read(rest[0] if mode.startswith("<") and rest else mode.lstrip("<").strip())
 
     def _add_fed_program(self, program: str) -> None:
-        """Add a program that the analyzed code starts and to whose standard input it writes.
+        """Add a program that the analyzed code starts and then writes to through its standard input.
 
         If the program is a shell, each string in the code is added as a script, because it may be the input.
         """
@@ -540,7 +540,7 @@ class CallScanner(ExpressionReader):
         return _FORK_LOOP.search(texts) is not None
 
     def _add_combined_effects(self) -> None:
-        """Add effects that only several calls together have, such as opening a reverse shell."""
+        """Add effects that result from a combination of calls, such as opening a reverse shell."""
         connects = bool(self.names & CONNECTING_NAMES) or any(
             text.startswith("/inet/") for text in self.strings
         )
@@ -593,6 +593,6 @@ def _is_keyword_argument(argument: Sequence[Token]) -> bool:
 
 
 def _as_pattern(path: str) -> str:
-    """Return a path as a glob pattern; a path without a star becomes the pattern for all files in it."""
+    """Return a glob pattern for a path; for a path without `*`, the pattern matches the files below it."""
     starred = path.replace("*", STAR)
     return starred if STAR in starred else f"{path.rstrip('/')}/{STAR}"

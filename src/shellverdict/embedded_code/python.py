@@ -118,7 +118,7 @@ class _PythonAnalyzer(PythonNames):
         self._add_combined_effects()
 
     def _find_aws_service(self, node: ast.AST) -> str:
-        """Return the AWS service in `boto3.client("ec2")` or `session.resource("ec2")`; else ""."""
+        """Return the AWS service of a client: `ec2` for `boto3.client("ec2")`; empty if there is none."""
         match node:
             case ast.Call(func=ast.Attribute(attr="client" | "resource"), args=[service, *_]):
                 return self.fold_text(service) or ""
@@ -150,7 +150,7 @@ class _PythonAnalyzer(PythonNames):
             self.environment_variables[name] = None
 
     def _add_combined_effects(self) -> None:
-        """Add effects that only several calls together have, such as opening a reverse shell."""
+        """Add effects that result from a combination of calls, such as opening a reverse shell."""
         starts_shell = self.redirects_streams or any(
             is_bare_shell(script) for script in self.analysis.scripts
         )

@@ -68,7 +68,7 @@ def _apply_signal(transcript: Transcript, signal: str) -> None:
 
 
 def _append_piped(transcript: Transcript, text: str) -> None:
-    """Append bytes written to a pipe unchanged, except for NUL, which shells skip."""
+    """Append bytes that were written to a pipe; drop NUL bytes, as shells do."""
     *lines, rest = text.replace("\0", "").split("\n")
     for line in lines:
         transcript.partial += line

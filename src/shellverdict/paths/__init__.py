@@ -76,7 +76,7 @@ class PathInfo:
 
     @property
     def worst_case_traits(self) -> frozenset[str]:
-        """Return the keywords for a path, and those that would apply if its unknown parts were empty."""
+        """Return the traits (keywords) of a path, and those it would have if its unknown parts were empty."""
         possible = frozenset(f"in:{kind}" for kind in self.kinds_if_empty)
         return self.traits | possible | {f"in:{PathKind.UNKNOWN}"} if possible else self.traits
 
@@ -171,7 +171,7 @@ class PathClassifier:
         return copy
 
     def for_other_machine(self) -> PathClassifier:
-        """Return a classifier for a remote machine or container, which knows conventional paths only."""
+        """Return a classifier for a remote machine or container, where only conventional paths are known."""
         return PathClassifier(users=self._users, follow_links=False)
 
     def classify(
@@ -202,7 +202,7 @@ class PathClassifier:
         return info.kinds & {PathKind.OWN} | below & {PathKind.STARTUP, PathKind.AGENT}
 
     def is_regenerable(self, word: Word, cwd: Word, info: PathInfo) -> bool:
-        """Return True if the path is in the project and, judging by the disk, tools can regenerate it."""
+        """Return True if the path is in the project and, judged by the files on disk, can be regenerated."""
         project = self._project_files()
         if project is None or not _REGENERABLE.issuperset(info.kinds) or info.kinds_if_empty:
             return False
@@ -213,7 +213,7 @@ class PathClassifier:
         return not path.startswith("~") and project.is_regenerable(absolute)
 
     def is_plain_file(self, word: Word, cwd: Word) -> bool:
-        """Return True if `word` is a single regular file of the project, not a directory."""
+        """Return True if `word` names a single regular file of the project, not a directory."""
         project, info = self._project_files(), self.classify(word, cwd, follow_link=False)
         if (
             project is None
@@ -370,7 +370,7 @@ class PathClassifier:
         return None if real is None else _ParsedPath("/", real + base.parts[known:])
 
     def _path_with_parent_references(self, word: Word, cwd: Word) -> str | None:
-        """Return the absolute path of a word that contains `..`; None for a word without `..` or if unknown.
+        """Return the absolute path of a word that contains `..`; None for other words or unknown paths.
 
         The `..` stays, because it must be resolved after the symbolic links before it.
         """

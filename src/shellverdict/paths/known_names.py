@@ -243,7 +243,7 @@ ABSOLUTE_PATHS: Mapping[str, tuple[_KnownPath, ...]] = {
 
 
 def kinds_by_name(parts: Sequence[str], absolute: bool) -> frozenset[PathKind]:
-    """Classify a path (secret, startup file …) by well-known names in it, such as `.ssh`, wherever it is."""
+    """Classify a path in any directory (secret, startup file …) by well-known names in it, such as `.ssh`."""
     if not parts:
         return frozenset()
     lowered = [part.lower() for part in parts[-MAX_DEPTH:]]
@@ -303,7 +303,7 @@ def is_regenerable_path(parts: Sequence[str]) -> bool:
 
 
 def kinds_lost_with_directory(parts: Sequence[str]) -> frozenset[PathKind]:
-    """Return the kind of data usually lost if a directory of this name is deleted, such as a repository."""
+    """Return the kinds of data, such as a repository, often lost when a directory of this name is deleted."""
     if not parts:
         return frozenset()
     if not _REPOSITORY_DIRECTORIES.isdisjoint(part.lower() for part in parts[-MAX_DEPTH:]):

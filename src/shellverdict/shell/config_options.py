@@ -32,7 +32,7 @@ def add_configured_options(
 
 
 def _option_values(argv: Sequence[Word], short: str, long: str) -> Iterator[Word]:
-    """Yield the values of one option, which can be part of the same word or the next word."""
+    """Yield the values of one option, each given in the same word as the option or in the next word."""
     for place, word in enumerate(argv[1:], start=1):
         if word.startswith(f"{long}="):
             yield Word(word.partition("=")[2])

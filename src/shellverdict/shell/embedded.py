@@ -69,7 +69,7 @@ _GIT_CODE_OPTIONS = ("-c", "--template", "--exec-path", "--config-env", "--confi
 
 @dataclass(slots=True)
 class WrittenTexts:
-    """Texts that a command line contains or writes, and that a later program in it may run."""
+    """Texts in a command line, or written by it, that a later program of the same command line may run."""
 
     texts: dict[Word, tuple[str, tuple[int, int]]] = field(default_factory=dict)
     """For each text, the path that it is written to, and the position of the command that may run it."""
@@ -96,7 +96,7 @@ class WrittenTexts:
         self.edits.clear()
 
     def add_written_files(self, run: ProgramRun, files: Mapping[str, TextStream]) -> None:
-        """Add the files, written by the same command line, that this program may run."""
+        """Add the texts of files that the same command line has written and that this program may run."""
         passive = _is_passive_program(run)
         called = (run.name, "-".join(run.argv[:2]))  # `git log` may run a file named git-log
         for path, stream in files.items():
@@ -125,7 +125,7 @@ def find_embedded_commands(text: str) -> Iterator[Word]:
 
 
 def possible_code_words(run: ProgramRun, *, known: bool) -> Iterator[Word]:
-    """Yield the arguments and input of a program that it may run as code.
+    """Yield those arguments of a program, and its input, that the program may run as code.
 
     `known` means that the program is known to run others; otherwise only option values are yielded.
     """

@@ -145,7 +145,7 @@ def _exported_values(state: ShellState) -> dict[str, Word]:
 
 
 class ShellReader(NestedCodeReader):
-    """Analyzes shell commands, the commands that these run themselves (as `sudo` does), and their output."""
+    """Analyzes shell commands, the commands that they run (as `sudo` does), and the output of both."""
 
     def __init__(
         self,
@@ -508,7 +508,7 @@ class ShellReader(NestedCodeReader):
 
 
 def _find_on_path(name: str, state: ShellState) -> str:
-    """Return the file that a program name refers to, if the command has set PATH and created it."""
+    """Return the file that a program name refers to, if the command has set PATH and created that file."""
     if "PATH" not in state.variables or name in BUILTINS:
         return ""
     for directory in join_value(state.variables["PATH"]).split(":"):

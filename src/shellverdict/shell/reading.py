@@ -40,7 +40,7 @@ class ExecutionContext:
 
 
 class BranchPolicy(Enum):
-    """Choice of the shell state after two branches (`if`, `||` …) that end in different shell states."""
+    """Policy for the shell state after two branches (`if`, `||` …) that end in different shell states."""
 
     MARK_UNKNOWN = "differing values become unknown"
     TAKEN = "continue as if the optional branch was taken"

@@ -1,4 +1,4 @@
-"""Find effects of running one program, given its arguments and the files created before."""
+"""Find effects of running one program, given its arguments and the files that earlier programs created."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _check_secret_upload(run: ProgramRun, state: ShellState) -> Iterator[Command
 
 
 def check_file_names(run: ProgramRun, state: ShellState) -> Iterator[CommandEffect]:
-    """Yield an effect for a new file named like an option, and for files of unknown content that are loaded.
+    """Yield effects for a new file named like an option, and for loaded files with unknown content.
 
     The program loads them by default because of their name, such as `Makefile`.
     """

@@ -101,7 +101,7 @@ class ShellState:
         return shell
 
     def merge(self, other: ShellState) -> None:
-        """Merge the shell state of an alternative branch; values that differ become unknown."""
+        """Merge the shell state of an alternative branch into this one; values that differ become unknown."""
         self._merge_names(other)
         self.written_files |= other.written_files
         self.program_copies |= other.program_copies
@@ -139,7 +139,7 @@ class ShellState:
         self.exported &= other.exported
 
     def is_equivalent(self, other: ShellState) -> bool:
-        """Return True if two shell states are the same for all later commands."""
+        """Return True if all later commands would behave the same in both shell states."""
         return (
             self.variables == other.variables
             and self.cwd == other.cwd

@@ -133,7 +133,7 @@ class AndOrList:
 
 @dataclass(frozen=True, slots=True)
 class CommandGroup:
-    """`{ … }`, `( … )`, `(( … ))` or `[[ … ]]`; `words` are the operands of the last two."""
+    """`{ … }`, `( … )`, `(( … ))` or `[[ … ]]`; `words` has the operands of `(( … ))` and `[[ … ]]`."""
 
     body: Script
     redirects: tuple[Redirection, ...] = ()
@@ -143,14 +143,14 @@ class CommandGroup:
 
 @dataclass(frozen=True, slots=True)
 class IfStatement:
-    """`if`: pairs of condition and body; the condition of `else` is None."""
+    """An `if` statement as pairs of condition and body; the condition of `else` is None."""
 
     arms: tuple[tuple[Script | None, Script], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WhileLoop:
-    """A `while` or `until` loop, or `for ((…))`, whose arithmetic expressions are `words`."""
+    """A `while`, `until` or `for ((…))` loop; `words` has the arithmetic expressions of `for ((…))`."""
 
     condition: Script
     body: Script

@@ -39,19 +39,19 @@ def set_keyed_items(name: str, items: Iterable[Word], state: ShellState) -> None
 
 
 def join_value(value: Value) -> Word:
-    """Return the items of an array joined by blanks; other values unchanged."""
+    """Return the items of an array joined by blanks; return any other value unchanged."""
     return Word(" ".join(value)) if isinstance(value, tuple) else value
 
 
 def script_arguments(command: InnerCommand) -> tuple[Word, ...]:
-    """Return the arguments of a script; those that contain `{}`, which `find` replaces, become unknown."""
+    """Return the arguments of a script; an argument with `{}`, which `find` replaces, becomes unknown."""
     return tuple(unknown_word() if "{}" in word else word for word in command.arguments)
 
 
 def replace_item(
     old: Word | tuple[Word, ...] | None, index: Word, value: Word | tuple[Word, ...]
 ) -> tuple[Word, ...]:
-    """Return the array with one item replaced; if the index is unknown, with an unknown item added."""
+    """Return the array with one item replaced or, if the index is unknown, with an unknown item added."""
     items = list(old if isinstance(old, tuple) else (old,) if old is not None else ())
     if not index.isdigit() or int(index) > 256 or isinstance(value, tuple):
         return (*items, unknown_word())

@@ -1,4 +1,4 @@
-"""Find the commands in the arguments of wrapper programs that the program table describes."""
+"""Find the commands in the arguments of wrapper programs that `programs.toml` describes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
 def read_table_program(run: ProgramRun, program: ProgramSpec, name: str) -> Iterator[InnerCommand]:
-    """Yield the commands and code that a program runs from its arguments, as the program table describes."""
+    """Yield the commands and code that a program runs from its arguments, as `programs.toml` describes."""
     yield from _read_with_spec(run, run.argv[1:], program, name)
 
 

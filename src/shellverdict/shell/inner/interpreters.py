@@ -1,4 +1,4 @@
-"""Find code that interpreters and editors with unusual options run: Python, Vim, tar, awk and others."""
+"""Find code that Python, Vim, tar, awk and other programs with unusual options run."""
 
 from __future__ import annotations
 

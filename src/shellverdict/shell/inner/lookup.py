@@ -1,4 +1,4 @@
-"""Find the commands that a wrapper program runs, by the program table or by a function for the program."""
+"""Find the commands that a wrapper program runs, by `programs.toml` or by a function for the program."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ _NETCAT = parse_spec(
 
 
 def _read_netcat(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Return the command of `nc -e` and `ncat -c`, whose input comes from another machine."""
+    """Return the command that `nc -e` or `ncat -c` runs with input from another machine."""
     reading = parse_options(run.argv[1:], _NETCAT, stop_at_operand=False)
     for code in reading.values("-e", "--exec", "-c", "--sh-exec"):
         yield InnerCommand(code=to_literal(code), wrapper="nc")

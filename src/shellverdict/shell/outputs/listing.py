@@ -40,7 +40,7 @@ def find_listed_directories(run: ProgramRun) -> tuple[Word, ...]:
 
 
 def can_list_settings(words: tuple[Word, ...]) -> bool:
-    """Return True if a `find` command may print the names of Toolfold's settings files, by its patterns."""
+    """Return True if the patterns of a `find` command let it print names of Toolfold's settings files."""
     patterns = [
         pattern.replace(STAR, "*").casefold()
         for option, pattern in itertools.pairwise(words)

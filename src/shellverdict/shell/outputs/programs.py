@@ -54,7 +54,7 @@ def predict_output(run: ProgramRun, files: FileLookup = _find_no_file) -> TextSt
 
 
 def _filter_input(run: ProgramRun, files: FileLookup) -> TextStream:
-    """Return the input of a filter: the files in its arguments, or else standard input."""
+    """Return the input of a filter: the files in its arguments or, if there are none, standard input."""
     operands = _file_operands(run)
     parts = [_file_content(run, name, files) for name in operands] or [run.stdin or unknown_stream()]
     taints = _taints_of_named_files(run, files).union(*(part.taints for part in parts))
@@ -329,7 +329,7 @@ def _filter_tr(run: ProgramRun, _: TextStream) -> TextStream:
 def _create_decoder_filter(
     decoder: decoders.Decoder, *options: str
 ) -> Callable[[ProgramRun, TextStream], TextStream]:
-    """Return a function that predicts the output of a program that decodes its input, with given options."""
+    """Return a function that predicts the output of a program that decodes its input if given an option."""
 
     def filtering(run: ProgramRun, text_input: TextStream) -> TextStream:
         if not options or Options.parse(run.argv).has(*options):
