@@ -30,7 +30,7 @@ def print_access_changes(before: Directory, after: Directory) -> None:
 
 
 def _describe_changes(user_id: str, before: Directory, after: Directory) -> list[str]:
-    """Return what a user has gained or lost: tools, models, and keys of model providers."""
+    """Return phrases that say which tools, models and keys of model providers a user has gained or lost."""
     found = list(describe_access_change(before.find_limit(user_id), after.find_limit(user_id)))
     for kind, everything in ((MODEL_RULE, "every model"), (KEY_RULE, "every key of a provider")):
         rules = before.find_model_rules(user_id, kind), after.find_model_rules(user_id, kind)

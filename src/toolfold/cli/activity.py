@@ -1,4 +1,4 @@
-"""Format what an agent does as lines of text: tool calls, searches, retries, tokens and cost.
+"""Format the actions of an agent as lines of text: tool calls, searches, retries, tokens and cost.
 
 Events carry text of models, tools and servers. Characters in it that could control a terminal or imitate
 lines of Toolfold are removed here.

@@ -1,4 +1,4 @@
-"""Ask for approval at a terminal: show what would run, the reason for asking, and the answers.
+"""Ask for approval at a terminal: show the call, the reason for asking, and the possible answers.
 
 Text written by a model is printed with deceptive characters escaped, so that it cannot move the cursor,
 change colours or imitate Toolfold's own output. The most important information is printed last, next to

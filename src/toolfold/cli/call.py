@@ -45,7 +45,7 @@ def command(invocation: Invocation, name: str, arguments: str, toolsets: tuple[s
 
 
 def _can_prompt_user() -> bool:
-    """Return True if a person can answer at the terminal, and no tool call started this process."""
+    """Return True if a person can answer at the terminal, and this process was not started by a tool call."""
     return sys.stdin.isatty() and sys.stderr.isatty() and not find_tool_call()
 
 

@@ -60,7 +60,7 @@ class ChatCommands:
         }
 
     def is_command(self, text: str) -> bool:
-        """Return True for a slash command, False for a message, even if it starts with a path like /tmp."""
+        """Return True for a slash command, False for a message, even one that starts with a path (/tmp)."""
         return _COMMAND.match(text) is not None or text.strip() == "/"
 
     def run(self, text: str) -> None:

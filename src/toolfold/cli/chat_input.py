@@ -32,11 +32,11 @@ class MessageReader(Protocol):
     """Interface for reading the user's chat messages."""
 
     def read(self, default: str = "") -> str:
-        """Return the next message; `default` can be edited first. Raises InputEnded, KeyboardInterrupt."""
+        """Return the next message; the user can edit `default`. Raises InputEnded, KeyboardInterrupt."""
 
 
 class LineReader:
-    """Reads each line of standard input as one message; a backslash at its end adds the next line."""
+    """Reads each line of standard input as one message; a backslash at a line's end adds the next line."""
 
     def read(self, default: str = "") -> str:  # noqa: ARG002 - nothing can be edited here
         if sys.stdin.isatty():

@@ -322,7 +322,7 @@ class _KeyHolder:
 
 @contextlib.contextmanager
 def _ignore_terminal_errors() -> Iterator[None]:
-    """Ignore that standard input is no terminal, or that the system has no `termios` (Windows)."""
+    """Ignore the errors if standard input is no terminal, or if the system has no `termios` (Windows)."""
     try:
         yield
     except (ImportError, OSError, ValueError):

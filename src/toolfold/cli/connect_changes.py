@@ -118,7 +118,7 @@ def print_difference(
 
 
 def _indent_json(text: str) -> str:
-    """Return JSON text indented for display; other text unchanged."""
+    """Return JSON text indented for display; return any other text unchanged."""
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -156,7 +156,7 @@ def _iter_mappings(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _merge_sections(entry: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
-    """Merge sections of an MCP server's settings with the same meaning, such as `env` and `environment`."""
+    """Merge sections with the same meaning, such as `env` and `environment`, of an MCP server's settings."""
     maps = (entry[name] for name in names if isinstance(entry.get(name), dict))
     return {key: value for each in maps for key, value in each.items() if isinstance(value, str)}
 

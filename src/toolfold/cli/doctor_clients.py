@@ -28,7 +28,7 @@ _IGNORED_ARGUMENTS = frozenset({"-y", "--yes"})  # they do not change which serv
 
 
 def check_clients(config: Config) -> Iterator[DoctorFinding]:
-    """Report whether each connected program still reaches the gateway, and its duplicate servers."""
+    """Report for each connected program whether it still reaches the gateway, and any duplicate servers."""
     from toolfold.connecting import ChangeLog
 
     try:

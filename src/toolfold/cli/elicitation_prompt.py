@@ -1,4 +1,4 @@
-"""Ask the user at a terminal on behalf of an MCP server: to fill in a form, open a URL, or allow model use.
+"""Ask the user on behalf of an MCP server: to fill in a form, open a URL, or let the server use a model.
 
 A server's text may imitate another source, so its name is printed first and deceptive characters are escaped.
 Nothing is opened or sent without consent; no answer means no.

@@ -50,7 +50,7 @@ class InteractiveTerminal:
         return TerminalSize()
 
     async def run_until_exit(self, running: RunningCommand) -> ExitReason:
-        """Forward keys and output until the command exits, the user detaches, or a termination signal."""
+        """Forward keys and output until the command exits, the user detaches or a stop signal arrives."""
         with self._raw_mode(), self._handle_signals(running) as ended:
             showing = asyncio.create_task(self._forward_output(running))
             typing = asyncio.create_task(self._forward_input(running))

@@ -1,4 +1,4 @@
-"""Tell why a tool of an MCP server cannot be used by anybody, and what to do about it."""
+"""Explain why a tool of an MCP server is not available to anyone, and what to do about it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def explain_missing_tool(runtime: Runtime, name: str) -> str:
-    """Return why a tool that a server has is not registered; empty if no server has it, as far as known."""
+    """Return the reason why a server's tool is not registered; empty if no server is known to have it."""
     if server := runtime.mcp.find_holding_server(name):
         return (
             f"it is held: it is new at the MCP server {server} or has changed, and nobody can use it before"

@@ -45,7 +45,7 @@ def plot_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _validate_file(_context: click.Context, _option: click.Parameter, file: Path | None) -> Path | None:
-    """Reject an unusable plot file before any work is done."""
+    """Raise an error early if a plot cannot be written to the file, for example because of its suffix."""
     if file is None:
         return None
     if file.suffix.lower() not in SUFFIXES:

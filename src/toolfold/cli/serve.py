@@ -103,7 +103,7 @@ class _HttpRecord:
 
 
 def _find_early_answers(invocation: Invocation, address: tuple[str, int]) -> EarlyHttpAnswers | None:
-    """Return the thread that already answers clients, or stop it if it listens on another address."""
+    """Return the thread that answers clients during startup; stop it if it listens on another address."""
     from toolfold.gateway.early_http import EarlyHttpAnswers
 
     early = invocation.early
@@ -240,7 +240,7 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
 
 
 def _bind_error_hint(error: Exception) -> tuple[str, str]:
-    """Return which setting made the gateway fail to listen, and advice for the user."""
+    """Return the setting that made the gateway fail to listen, and advice for the user."""
     if isinstance(error, socket.gaierror | UnicodeError):
         return "gateway.host", f"The host name was not found. {_HOST_HINT}"
     number = getattr(error, "errno", None)
@@ -494,7 +494,7 @@ class Drain:
     seconds: float
 
     def start(self, stop: Callable[[], object]) -> bool:
-        """Report the gateway as not ready and stop it after a delay; return False to stop immediately."""
+        """Report the gateway as not ready and start a timer that stops it; return False to stop at once."""
         if not self.seconds or self.readiness.is_draining:  # a second signal ends the waiting
             return False
         self.readiness.is_draining = True

@@ -88,7 +88,7 @@ def confirm(question: str, yes: bool) -> bool:
 
 
 def select_servers(config: Config, names: Sequence[str]) -> list[str]:
-    """Return the named servers, or all enabled servers without names. Raises NotFound."""
+    """Return the named servers or, if no names are given, all enabled servers. Raises NotFound."""
     servers = config.mcp.servers
     for name in names:
         if name not in servers:
@@ -180,7 +180,7 @@ def find_server_file(invocation: Invocation, name: str, in_project: bool) -> Pat
 
 @contextmanager
 def changing_settings(invocation: Invocation, file: Path) -> Iterator[SettingsRecord]:
-    """Yield the record in which to note a change of a settings file that is made in the `with` block.
+    """Yield the record in which a change of a settings file, made in the `with` block, must be noted.
 
     A project that was trusted before the change stays trusted.
     """

@@ -199,7 +199,7 @@ def _derive_raw_name(words: list[str], nesting: int) -> str:
 
 
 def _launched_name(words: list[str], nesting: int) -> str:
-    """Return the name of the package or script that a runner such as `npx` starts; empty if none."""
+    """Return the name of the package or script that a runner such as `npx` starts; empty if there is none."""
     if not words:
         return ""
     if words[0].partition("@")[0] in _PROXIES:
@@ -234,7 +234,7 @@ def _program_name(word: str) -> str:
 
 
 def _skip_options(words: list[str], with_value: frozenset[str], *, skip: frozenset[str]) -> list[str]:
-    """Return the words after a program's leading options, their values and words in `skip`."""
+    """Skip a program's leading options, their values and words in `skip`; return the remaining words."""
     position = 0
     while position < len(words):
         word = words[position]

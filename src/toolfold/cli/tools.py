@@ -1,4 +1,4 @@
-"""`toolfold tools`: list, inspect, enable and disable tools; add those of an API."""
+"""`toolfold tools`: list, inspect, enable and disable tools; add the operations of an API."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def _detail_rows(row: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _format_learned(learned: dict[str, Any]) -> str:
-    """Return the learned messages of a tool as text: number, clients and last use; empty if none."""
+    """Return the learned messages of a tool as text: number, clients, last use; empty if there are none."""
     if not learned["messages"]:
         return ""
     clients = format_count(learned["clients"], "client")

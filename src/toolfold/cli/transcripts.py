@@ -52,7 +52,7 @@ def read_transcript(record: SessionRecord, messages: Sequence[MessageRecord]) ->
 
 
 def _real_call(call: ToolCall) -> ToolCall:
-    """Return the tool call that is wrapped in a call of `tool_call`; any other call unchanged."""
+    """Return the tool call inside a call of the bridge tool `tool_call`; return any other call unchanged."""
     from toolfold.errors import CallError
     from toolfold.turn import unwrap
 
