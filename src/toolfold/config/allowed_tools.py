@@ -62,7 +62,7 @@ class AllowedTool:
         return f"{self.target}:{self.name}:{self.effect}{client}{project}"
 
     def is_in_scope(self, client: str, project: Path) -> bool:
-        """Return True if an `approval.allowed_tools` entry applies to the client in the project."""
+        """Return True if an `approval.allowed_tools` entry applies to this client and this project."""
         if self.client and self.client != client:
             return False
         return not self.project or Path(self.project).resolve() == project.resolve()

@@ -75,7 +75,7 @@ def keep_fixed_settings(before: Config, now: Config) -> Config:
 def _hold_loosened_servers(
     before: Config, now: Config, held: Collection[str], *, is_own_change: bool
 ) -> tuple[Config, frozenset[str]]:
-    """Undo changes in settings `now` that give a server more trust; return the settings and the undone keys.
+    """Undo changes in the new settings `now` that trust a server more; return settings and undone keys.
 
     Keys in `held` stay held back, whoever made later changes.
     """
@@ -100,7 +100,7 @@ def _hold_loosened_servers(
 def hold_edits(
     before: Config, now: Config, held: Collection[str], *, is_own_change: bool
 ) -> tuple[Config, frozenset[str]]:
-    """Return settings `now` without changes that could give an MCP server more rights or secrets.
+    """Return the new settings `now` without changes that could give an MCP server more rights or secrets.
 
     Also returns the keys held back. Those in `held` stay held back, whoever made later changes.
     """

@@ -42,7 +42,7 @@ _EMBED_MODEL = ("tools", "rag_embed_model")
 
 
 def build_settings(tree: Node) -> tuple[Settings, list[str]]:
-    """Return the settings in a tree of values, and warnings for the user. Raises ConfigError."""
+    """Validate a tree of values; return the settings and warnings for the user. Raises ConfigError."""
     warnings: list[str] = []
     tree = transform_settings(tree, lambda node, field, path: _clamp_number(node, field, path, warnings))
     try:
@@ -58,7 +58,7 @@ def build_settings(tree: Node) -> tuple[Settings, list[str]]:
 def transform_settings(
     node: Node, change: Transform, owner: type[Section] = Settings, path: KeyPath = ()
 ) -> Node:
-    """Return a tree of settings with `change` applied to each; a setting that becomes None is removed."""
+    """Return a tree of settings with `change` applied to each setting; a setting set to None is removed."""
     if not isinstance(node.value, dict):
         return node
     items: dict[str, Node] = {}
@@ -145,7 +145,7 @@ def is_number(value: Any) -> bool:
 
 
 def _format_number(value: float) -> str:
-    """Format a number, also an integer of more than 4300 digits, which Python refuses to print."""
+    """Format a number, even an integer with more than 4300 digits, which Python refuses to print."""
     return str(value) if abs(value) < 10**30 else "a very large number"
 
 
@@ -242,7 +242,7 @@ def _combine_errors(problems: Sequence[ConfigError]) -> ConfigError:
 
 
 def parse_text_value(text: str, field: FieldInfo | None, location: SourceLocation) -> Node:
-    """Parse the text of an environment variable or argument; as YAML unless the setting is text or a path."""
+    """Parse the text of an environment variable or argument as YAML, unless the setting is text or a path."""
     found = base_type(field) if field else None
     if field and found in (str, Path, Literal):
         empty = is_nullable(field) and text.strip().lower() in ("", "null")

@@ -78,7 +78,7 @@ class Node:
         return node
 
     def location_of(self, path: tuple[str | int, ...]) -> SourceLocation:
-        """Return the source location of the setting at a path; if it is not set, of its nearest parent."""
+        """Return the source location of the setting at a path or, if it is not set, of its nearest parent."""
         node = self
         for name in path:
             if not isinstance(node.value, dict) or name not in node.value:

@@ -145,7 +145,7 @@ def locate_paths(
 
 
 def _find_project(start: Path) -> tuple[Path | None, Path]:
-    """Find the nearest directory with a settings file or `.git`; return the file, or None, and directory."""
+    """Return the project's settings file or None, and its directory: the nearest with that file or `.git`."""
     for directory in (start, *start.parents):
         if _test_path(directory / PROJECT_FILE, Path.is_file):
             return directory / PROJECT_FILE, directory
@@ -203,7 +203,7 @@ def _project_layer(file: Path, home: Path) -> Node:
 
 
 def _restrict_layer(layer: Node, below: Node, state: TrustState, warnings: list[str]) -> Node:
-    """Remove settings from a project's file that would allow more than the user's settings do.
+    """Drop those settings of a project's file that would allow more than the user's settings do.
 
     Lists that restrict are never replaced: what the user disabled stays disabled in every project.
     """

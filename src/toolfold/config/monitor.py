@@ -202,7 +202,7 @@ class SettingsMonitor:
             self._write_call_note(started.name, started.call)
 
     def _is_unchanged(self) -> bool:
-        """Return True if no settings file has changed; False if that is not certain without reading them."""
+        """Return True if no settings file has changed; False if only reading the files could show that."""
         if self._signatures is None:
             self._signatures = [(str(path), each.signature) for path, each in self._known_states.items()]
         return have_signatures(self._signatures)
@@ -325,7 +325,7 @@ class SettingsMonitor:
 
 
 def _write_small_file(file: str, content: bytes) -> None:
-    """Write a small file with as few system calls as possible, as it is done for every tool call."""
+    """Write a small file with few system calls, because one is written for every tool call."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
         os.write(descriptor, content)

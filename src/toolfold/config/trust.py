@@ -131,7 +131,7 @@ def _walk_tree(directory: Path) -> Iterator[Path]:
 
 
 def _content_to_hash(file: Path, limit: int) -> bytes:
-    """Return the bytes of a file that are hashed; for a link, its target's path and content."""
+    """Return the bytes of a file that go into a project's hash; for a link, its target's path and content."""
     link = os.fsencode(file.readlink()) if file.is_symlink() else b""
     if not _target_exists(file):
         return b"link " + link
