@@ -23,7 +23,7 @@ class TerminalSize:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Result of a backend's self-check: usable, or the reason why not and advice."""
+    """Result of a backend's self-check: usable, or not usable with a reason and advice."""
 
     available: bool
     reason: str = ""
@@ -84,7 +84,7 @@ class Backend(ABC):
     @property
     @abstractmethod
     def state_dir(self) -> str:
-        """Return the absolute path of Toolfold's state directory where commands run, private to this user.
+        """Return the absolute path of Toolfold's private state directory on the machine that runs commands.
 
         Known once open.
         """

@@ -71,7 +71,7 @@ class ContainerSpec:
         return fingerprint([key, asdict(self)])
 
     def mount_owner(self) -> str:
-        """Return the `user:group` to run commands as: the first writable mount's owner; empty for root."""
+        """Return the `user:group` to run commands as: the first writable mount's owner, or empty for root."""
         for mount in self.mounts:
             if mount.writable:
                 status = Path(mount.source).stat()

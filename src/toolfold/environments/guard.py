@@ -40,7 +40,7 @@ class GuardLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TargetTools:
-    """Paths of programs and directories on the target machine; empty if a program is missing."""
+    """Paths of programs and directories on the target machine; the path of a missing program is empty."""
 
     tasks_dir: str
     """Directory with the state of this client's tasks.

@@ -241,7 +241,7 @@ class CommandRunner:
         return guard
 
     async def _send_variables(self, guard: Guard) -> None:
-        """Store environment variables for commands on the target, sent by stdin to keep them private."""
+        """Store the commands' environment variables on the target, through stdin to keep them private."""
         text = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self._variables.items())
         end_mark = EndMarkParser()
         argv = [

@@ -299,7 +299,7 @@ def _is_plain_directory(path: Path) -> bool:
 
 
 def _make_directories(parent: Path, names: Iterable[str]) -> None:
-    """Create directories where commands can write, replacing symbolic links that they may have left."""
+    """Create directories that commands can write to; replace symbolic links that commands may have left."""
     for name in names:
         path = parent / name
         if path.is_symlink() or (path.exists() and not path.is_dir()):

@@ -1,4 +1,4 @@
-"""Test an environment by trying once each operation that sessions use.
+"""Test an environment by trying each operation that sessions use, once.
 
 For a user who wants to know whether it works. The full contract is covered by the tests.
 """
