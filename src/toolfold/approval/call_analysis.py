@@ -124,7 +124,7 @@ class CallAnalysis:
 
     @property
     def grant_key(self) -> str:
-        """Return the key under which an approval for the whole session is stored; empty if none is possible.
+        """Return the key under which a session-wide approval is stored; empty if the call cannot have one.
 
         For a tool of a server that the user added, it covers every call whose only finding is the declared
         effect.
@@ -483,7 +483,7 @@ def _strip_workdirs(entry: str) -> str:
 
 
 def _listable_shape(verdict: Verdict) -> str:
-    """Return the canonical spelling of a command for the allow-list; empty if it cannot be listed.
+    """Return the canonical spelling of a command for the allow-list; empty if it must not be listed there.
 
     Empty if the command was not read completely, or if its shape looks like an entry for a tool, rule or
     kind.
@@ -526,7 +526,7 @@ def _listed_name(tool: Tool) -> str:
 
 
 def _shape_as_entry(shape: str) -> str:
-    """Return a command's canonical form as an allow-list entry; empty if too long or its input is unknown."""
+    """Return a command's canonical form as an allow-list entry; empty if too long or with unknown input."""
     return shape if _UNKNOWN_INPUT not in shape and len(shape) <= MAX_ENTRY_CHARS else ""
 
 
@@ -576,7 +576,7 @@ def _iterate_values(value: Any) -> Iterator[Any]:
 
 
 def _find_paths(name: str, value: Any, meanings: Mapping[str, Meaning]) -> Iterator[str]:
-    """Yield the paths in an argument: all strings of a path argument, else strings that look like paths."""
+    """Yield all strings of a path argument; for any other argument, only strings that look like paths."""
     if meanings.get(name) in _NEVER_PATHS:
         return
     is_path_argument = meanings.get(name) is Meaning.PATH or name.casefold() in PATH_NAMES

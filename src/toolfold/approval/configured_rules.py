@@ -53,7 +53,7 @@ def _read_rule(config: Config, table: Mapping[str, Any], number: int) -> Rule:
 
 
 def _find_line(file: Path, table: Mapping[str, Any], key: str) -> int:
-    """Return the line number of a key of a rule in a file; of the rule, if the rule does not have the key.
+    """Return the line number of a rule's key in a file or, if the rule lacks that key, of the rule itself.
 
     Returns 0 if the file does not contain the rule.
     """

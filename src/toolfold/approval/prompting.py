@@ -106,7 +106,7 @@ class PendingQuestions:
     async def ask_once(
         self, key: object, ask_now: Callable[[], Awaitable[Decision]], *, seconds: float
     ) -> Decision:
-        """Ask a question and return the answer; if another call already asks the same, wait for its answer.
+        """Ask a question and return the answer; if another call is already asking it, wait for that answer.
 
         If the asking caller is cancelled, the next one in line asks again.
         """
@@ -174,7 +174,7 @@ class PendingQuestions:
                 each.set_result(decision)
 
     def _join_queue(self, key: object) -> _AnswerWaiter | None:
-        """Wait in line if another call already asks the question `key`; return None if no call does."""
+        """Return a waiter for the answer if another call already asks the question `key`; otherwise None."""
         with self._lock:
             queue = self._waiters.get(key)
             if queue is None:
