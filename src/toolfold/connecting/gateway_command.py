@@ -1,4 +1,4 @@
-"""Find a command that starts the gateway from any program, also without the user's shell environment.
+"""Find a command that starts the gateway from any program, even without the user's shell environment.
 
 Desktop applications get a short PATH. Programs that are not on it are given by their absolute path. Starts
 nothing.

@@ -47,7 +47,7 @@ class _Object:
     members: tuple[_Member, ...]
 
     def find(self, name: str) -> _Member | None:
-        """Return the member with a name; of repeated members the last, as JSON parsers do."""
+        """Return the member with a name; if the name is repeated, the last member, as JSON parsers do."""
         return next((member for member in reversed(self.members) if member.name == name), None)
 
 

@@ -167,7 +167,7 @@ def get_setting(document: Mapping[str, Any], path: str) -> Any:
 
 
 def find_token_variable(settings: Any) -> str:
-    """Return the name of the environment variable with the token that settings refer to; empty if none."""
+    """Return the environment variable with the token that settings refer to; empty if there is none."""
     if not isinstance(settings, Mapping):
         return ""
     if isinstance(reference := settings.get(TOKEN_HEADER), str):

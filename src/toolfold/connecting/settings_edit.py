@@ -43,7 +43,7 @@ def open_settings_file(program: ProgramName, file: Path) -> ClientFile:
 
 
 def build_settings_content(settings_file: ClientFile, settings: Mapping[str, Any]) -> bytes:
-    """Return the content of a program's file with settings changed; None removes a setting.
+    """Return the content of a program's file with settings changed; the value None removes a setting.
 
     Raises ConfigError if that would change anything else.
     """
