@@ -69,7 +69,7 @@ class SignedIn:
 
 
 class SignIn:
-    """One-time codes, and the sessions of browsers that have signed in. All of them are in memory only."""
+    """One-time codes, and the sessions of browsers that have signed in, all stored in memory only."""
 
     def __init__(
         self, has_token: Callable[[GatewayClient], bool], clock: Callable[[], float] = time.monotonic
@@ -157,7 +157,7 @@ class SignIn:
         return signed_in
 
     def use_session(self, cookie: str, page_key: str) -> BrowserSession | None:
-        """Return and extend the open session of a cookie; None if it has none or the page key is wrong."""
+        """Return and extend the open session of a cookie; None without a session or with a wrong page key."""
         session = self._sessions.get(_hash_text(cookie))
         if session is None or not self.is_open(session):
             return None

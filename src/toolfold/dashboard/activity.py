@@ -109,7 +109,7 @@ class ActivityFeed:
                 self._events.append((self.last_number, each))
 
     def _cut(self, text: str) -> str:
-        """Return the beginning of a text; secrets are removed before it is cut."""
+        """Return the beginning of a text; secrets are removed before the text is cut."""
         return self._redact(text)[:MAX_TEXT_CHARS]
 
     def read_after(self, number: int, limit: int = MAX_BATCH_EVENTS) -> tuple[list[Json], int, int]:
@@ -251,7 +251,7 @@ def _merge_pieces(events: Iterable[Event]) -> Iterable[Event]:
 
 
 def _join(before: Event | None, event: Event) -> Event | None:
-    """Join two successive events of the same text or progress; return None if they do not belong together."""
+    """Join two successive events of the same text or tool call; None if they do not belong together."""
     if isinstance(event, ToolProgressed) and isinstance(before, ToolProgressed):
         return event if before.call_id == event.call_id else None
     if not isinstance(event, TextReceived | ThinkingReceived) or type(before) is not type(event):

@@ -35,7 +35,7 @@ MAX_PARALLEL_EXPLANATIONS = 2
 
 
 def make_page_approver(config_secrets: tuple[str, ...]) -> PageApprover:
-    """Return an approver that asks in the dashboard; it must be passed to the runtime when it is opened."""
+    """Return an approver that asks in the dashboard; the runtime must be opened with this approver."""
     return PageApprover(Redaction(config_secrets, max_chars=MAX_SHOWN_CHARS))
 
 

@@ -103,7 +103,7 @@ class Evaluations:
         self._result: Json | None = None
 
     def describe(self) -> Json:
-        """Return the choices that the page offers, and the state of the last evaluation, not its result."""
+        """Return the choices that the page offers, and the last evaluation's state without its result."""
         progress = self._progress
         return {
             "modes": list(self._list_modes()),
