@@ -66,7 +66,7 @@ class CommandLine:
 
 
 def split_commands(text: str) -> Iterator[list[CommandLine]]:
-    """Yield the shell pipelines in a text, and those inside quoted parts."""
+    """Yield the shell pipelines in a text, including pipelines inside quoted parts."""
     yield from _CommandSplitter(text, 0, len(text), 0).split_pipelines()
 
 
