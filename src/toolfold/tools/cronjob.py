@@ -217,7 +217,7 @@ class CronTools:
         return self.jobs.change(found.id, change)
 
     def _apply(self, job: Job, args: Json, context: CallContext) -> Job:
-        """Return the job with the values of a call. Raises JobRejected if the session may not set them."""
+        """Return a job with values changed by a call. Raises JobRejected if the session may not set them."""
         granted = list(context.nested.tools) if context.nested else []
         changes: dict[str, Any] = {
             field: args[name]

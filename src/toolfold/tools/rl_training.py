@@ -273,7 +273,7 @@ class TrainingTools:
         return self.directory / f"{name}.json"  # the name is one of the configured ones
 
     def _read_configured(self, name: str, environment: TrainingEnvironment) -> Json:
-        """Return the stored parameters of an environment that it still supports."""
+        """Return the stored parameters that a training environment still supports."""
         try:
             stored = json.loads(self._configuration_file(name).read_text(encoding="utf-8"))
         except (OSError, ValueError):

@@ -125,7 +125,7 @@ _PROCESS_SCHEMA: Json = {
 
 
 def tools(services: Services) -> list[Tool]:
-    """Return the tools `terminal` and `process` for one environment; empty without an environment."""
+    """Return the tools `terminal` and `process` for one environment; empty if there is no environment."""
     if services.terminal is None:
         return []
     terminal = TerminalTool(services.terminal, services.max_command_s)
@@ -318,7 +318,7 @@ class ProcessTool:
 
 
 async def _input_context(terminal: EnvironmentThread, args: Json) -> Json | None:
-    """Return the earlier input of a process, which is needed to assess new input; None if unknown."""
+    """Return the earlier input of a process, which is needed to assess new input; None if it is unknown."""
     with contextlib.suppress(CallError):  # the call itself reports it
         log = await terminal.run(lambda place: place.processes.get_input_log(str(args.get("process"))))
         return {
