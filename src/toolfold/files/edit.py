@@ -103,7 +103,7 @@ def require_not_cancelled(cancelled: threading.Event) -> None:
 def find_edits(
     document: Document, old: str, new: str, name: str, cancelled: threading.Event
 ) -> EditCandidates:
-    """Return the matches of `old` found by the strictest strategy that matches; exact matching is first."""
+    """Return the matches of `old` found by the strictest strategy that finds any; the strictest is exact."""
     encode_text(old, "old")
     encode_text(new, "new")
     if not old:
@@ -233,7 +233,7 @@ def _reindent_line(line: str, learned: Mapping[str, str], shortest: str) -> str:
 
 
 def _find_similar(text: str, old: str, new: str, name: str, cancelled: threading.Event) -> EditCandidates:
-    """Return the only block of lines similar to `old`. Raises CallError that shows the most similar block."""
+    """Return the only block of lines similar to `old`, or raise a CallError with the most similar block."""
     lines, wanted = text.split("\n"), old.removesuffix("\n").split("\n")
     deadline = time.monotonic() + COMPARE_TIMEOUT_S
     ranked = _rank_blocks(lines, wanted, deadline, cancelled)

@@ -76,7 +76,7 @@ class FileWalk:
         return listing
 
     def _link_targets(self, links: Sequence[Path], known: Set[Path]) -> Iterator[Path]:
-        """Yield symbolic link targets inside the roots that are not listed under their real path."""
+        """Yield the targets of symbolic links, if inside the roots and not yet listed by their real paths."""
         for link in self._until_stopped(links):
             # The system rejects a long chain of links at once; resolving each link would take very long.
             if link.name in self.skip or not os.path.exists(link):  # noqa: PTH110 - must not raise

@@ -62,7 +62,7 @@ class Workspace:
         self._private = tuple(map(resolve_links, private))
 
     def resolve(self, path: str | Path, extra: Sequence[Path] = ()) -> Path:
-        """Return the real path of a file, which need not exist. Raises CallError outside the workspace."""
+        """Return the real path of a file, which need not exist. Raises CallError if outside the workspace."""
         roots = self._all_roots(extra)
         named = self._make_absolute(path)
         target = resolve_links(named)
