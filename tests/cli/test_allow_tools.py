@@ -34,7 +34,7 @@ def notes(file: Path, tmp_path: Path) -> Path:
     return file
 
 
-def test_tool_allowed_with_approvals_allow_runs_until_the_permission_is_revoked(
+def test_tool_allowed_with_the_approvals_allow_command_runs_until_the_permission_is_revoked(
     notes: Path, toolfold: Toolfold
 ) -> None:
     refused = toolfold("call", DELETE, '{"text": "draft"}')
@@ -61,7 +61,7 @@ def test_tool_allowed_with_approvals_allow_runs_until_the_permission_is_revoked(
         (("notes", "--project"), f"{ENTRY} project={{project}}"),
     ],
 )
-def test_approvals_allow_stores_an_entry_that_can_be_limited_to_a_client_or_project(
+def test_approvals_allow_command_can_limit_the_permission_for_a_tool_to_a_client_or_project(
     notes: Path, toolfold: Toolfold, words: tuple[str, ...], entry: str
 ) -> None:
     assert toolfold("approvals", "allow", *words).code == 0
@@ -78,7 +78,7 @@ def test_approvals_allow_stores_an_entry_that_can_be_limited_to_a_client_or_proj
         (("notes", "--client", "a b"), "is not a valid client name"),
     ],
 )
-def test_approvals_allow_reports_unknown_tool_effect_and_client_names(
+def test_approvals_allow_command_reports_an_unknown_tool_or_effect_or_client_name(
     notes: Path, toolfold: Toolfold, words: tuple[str, ...], problem: str
 ) -> None:
     done = toolfold("approvals", "allow", *words)
@@ -87,7 +87,7 @@ def test_approvals_allow_reports_unknown_tool_effect_and_client_names(
     assert read_file_value(notes, KEY) is None
 
 
-def test_approvals_revoke_by_number_removes_an_allowed_tool_and_keeps_allowed_commands(
+def test_approvals_revoke_command_with_a_number_removes_an_allowed_tool_and_keeps_allowed_commands(
     notes: Path, toolfold: Toolfold
 ) -> None:
     set_value(notes, "command_allowlist", ["rm -rf build/"])
@@ -102,7 +102,7 @@ def test_approvals_revoke_by_number_removes_an_allowed_tool_and_keeps_allowed_co
     assert (read_file_value(notes, KEY), read_file_value(notes, "command_allowlist")) == (None, None)
 
 
-def test_approvals_allow_is_refused_inside_a_tool_call() -> None:
+def test_approvals_allow_command_is_refused_inside_a_tool_call() -> None:
     assert "approvals allow" not in ALLOWED_IN_TOOL_CALLS
 
 
@@ -113,7 +113,7 @@ class TestNewServers:
         assert done.code == 0, done.err
         return " ".join(done.out.split())
 
-    def test_mcp_add_lists_destructive_tools_of_the_server_without_allowing_them(
+    def test_mcp_add_command_lists_destructive_tools_of_the_server_without_allowing_them(
         self, file: Path, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         text = self.add(toolfold, tmp_path)

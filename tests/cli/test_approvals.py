@@ -299,7 +299,7 @@ class TestAtATerminal:
         assert "Fatal" not in shown
         assert code == 130
 
-    def test_answer_always_stores_a_permission_that_approvals_list_shows_and_approvals_revoke_removes(
+    def test_permission_stored_by_the_answer_always_can_be_listed_and_revoked_with_approvals_commands(
         self, destructive_plugin: Path, toolfold: Toolfold
     ) -> None:
         entry = 'tool:wipe {"what": "all"}'
@@ -320,7 +320,7 @@ class TestAtATerminal:
 
 
 class TestList:
-    def test_approvals_list_says_that_no_commands_are_allowed_if_there_are_no_entries(
+    def test_approvals_list_command_says_that_no_commands_are_allowed_if_none_are_stored(
         self, toolfold: Toolfold
     ) -> None:
         done = toolfold("approvals", "list")
@@ -328,7 +328,9 @@ class TestList:
         assert "mode: manual" in done.out
         assert "no commands are allowed permanently" in done.out
 
-    def test_approvals_list_shows_allowed_commands_and_deny_rules(self, toolfold: Toolfold) -> None:
+    def test_approvals_list_command_shows_allowed_shell_commands_and_deny_rules(
+        self, toolfold: Toolfold
+    ) -> None:
         file = load_config().paths.user_file
         set_value(file, "command_allowlist", ["rm -rf build", "rm \u202e x"])
         set_value(file, "approval.deny", ["git push *"])
@@ -342,7 +344,7 @@ class TestList:
             "denied": ["git push *"],
         }
 
-    def test_approvals_list_describes_allowed_rules_and_rule_groups_and_approvals_revoke_removes_them(
+    def test_allowed_rules_and_rule_groups_can_be_listed_and_revoked_with_approvals_commands(
         self, toolfold: Toolfold
     ) -> None:
         file = load_config().paths.user_file
@@ -357,7 +359,7 @@ class TestList:
         assert toolfold("approvals", "test", "git clean -fdx").code == 1
         assert read_file_value(file, "command_allowlist") == ["rm -rf build"]
 
-    def test_approvals_list_warns_about_allowed_rules_and_rule_groups_that_never_apply(
+    def test_approvals_list_command_warns_about_allowed_rules_and_rule_groups_that_never_apply(
         self, toolfold: Toolfold
     ) -> None:
         entries = ["kind:recursive-deletes", "rule:delete-everything", "rule:own-file", "Recursive delete"]
@@ -374,7 +376,9 @@ class TestList:
             " kind:recursive-delete" in warnings
         )
 
-    def test_approvals_list_warns_about_allowed_commands_that_never_apply(self, toolfold: Toolfold) -> None:
+    def test_approvals_list_command_warns_about_allowed_shell_commands_that_never_apply(
+        self, toolfold: Toolfold
+    ) -> None:
         set_value(
             load_config().paths.user_file, "command_allowlist", ["rm -rf build", "rm -rf /", "tool:wipe"]
         )
@@ -386,7 +390,7 @@ class TestList:
 
 
 class TestRevoke:
-    def test_approvals_revoke_removes_allowed_commands_by_number_or_by_text_or_all_at_once(
+    def test_approvals_revoke_command_removes_allowed_shell_commands_by_number_or_text_or_all_at_once(
         self, toolfold: Toolfold
     ) -> None:
         file = load_config().paths.user_file
@@ -397,7 +401,9 @@ class TestRevoke:
         assert read_file_value(file, "command_allowlist") is None
         assert "nothing to remove" in toolfold("approvals", "revoke", "--all").out
 
-    def test_approvals_revoke_fails_for_an_unknown_entry(self, toolfold: Toolfold) -> None:
+    def test_approvals_revoke_command_fails_for_a_permission_that_is_not_stored(
+        self, toolfold: Toolfold
+    ) -> None:
         done = toolfold("approvals", "revoke", "rm z")
         assert done.code == 4
         assert "there is no entry 'rm z'" in done.err
@@ -405,12 +411,14 @@ class TestRevoke:
 
 
 class TestTest:
-    def test_approvals_test_reports_that_a_harmless_command_would_run(self, toolfold: Toolfold) -> None:
+    def test_approvals_test_command_reports_that_a_harmless_shell_command_would_run(
+        self, toolfold: Toolfold
+    ) -> None:
         done = toolfold("approvals", "test", "git status")
         assert done.code == 0
         assert done.out.startswith("runs, decided by: nothing found")
 
-    def test_approvals_test_reports_that_a_dangerous_command_would_need_approval(
+    def test_approvals_test_command_reports_that_a_dangerous_shell_command_would_need_approval(
         self, toolfold: Toolfold
     ) -> None:
         done = toolfold("approvals", "test", "cd sub && rm -rf build")
@@ -419,7 +427,7 @@ class TestTest:
         for text in ("delete-tree", "fs-delete", "low", "rm -rf build"):
             assert text in done.out
 
-    def test_approvals_test_reports_that_a_blocked_command_is_refused_in_every_approval_mode(
+    def test_approvals_test_command_reports_that_a_blocked_shell_command_is_always_refused(
         self, toolfold: Toolfold
     ) -> None:
         done = toolfold("--set", "approval.mode=off", "approvals", "test", "rm -rf /")
@@ -435,14 +443,14 @@ class TestTest:
             ("approval.mode=manual", "a person", 1),
         ],
     )
-    def test_approvals_test_reports_whether_a_setting_or_a_person_decides_about_the_command(
+    def test_approvals_test_command_reports_if_a_setting_or_a_person_decides_about_a_shell_command(
         self, toolfold: Toolfold, setting: str, station: str, code: int
     ) -> None:
         done = toolfold("--set", setting, "approvals", "test", "rm -rf build", "--json")
         assert (done.json["decided_by"], done.code) == (station, code)
         assert done.json["runs_unasked"] is (code == 0)
 
-    def test_approvals_test_with_option_backend_classifies_the_command_for_that_backend(
+    def test_approvals_test_command_with_option_backend_classifies_a_shell_command_for_that_backend(
         self, toolfold: Toolfold
     ) -> None:
         allowed = ("--set", "approval.isolated=fs-delete", "approvals", "test", "rm -rf /etc/nginx")
@@ -454,7 +462,7 @@ class TestTest:
         )
         assert toolfold(*allowed).out.startswith("needs approval, decided by: a person")
 
-    def test_approvals_test_json_contains_severity_category_and_findings_of_the_command(
+    def test_json_of_the_approvals_test_command_contains_severity_and_category_and_findings(
         self, toolfold: Toolfold
     ) -> None:
         text = toolfold("approvals", "test", "ls; rm -rf build", "--json").json
@@ -464,19 +472,21 @@ class TestTest:
         assert (text["shape"], text["outcome"]) == ("ls; rm -rf build", "asked about")
         assert text["findings"][0]["rule"] == "delete-tree"
 
-    def test_approvals_test_neither_runs_nor_logs_the_command(self, toolfold: Toolfold, home: Path) -> None:
+    def test_approvals_test_command_neither_runs_nor_logs_the_given_shell_command(
+        self, toolfold: Toolfold, home: Path
+    ) -> None:
         toolfold("approvals", "test", "touch trace; rm -rf trace")
         assert not Path("trace").exists()
         assert toolfold("approvals", "log", "--json").json == []
 
 
 class TestLog:
-    def test_approvals_log_without_any_decision_prints_the_path_of_the_log_file(
+    def test_approvals_log_command_prints_the_path_of_the_log_file_if_no_decision_is_logged(
         self, toolfold: Toolfold
     ) -> None:
         assert "approvals.jsonl" in toolfold("approvals", "log").out
 
-    def test_approvals_log_prints_the_latest_decisions_and_can_filter_by_refusal_or_session(
+    def test_approvals_log_command_prints_the_latest_decisions_and_can_filter_by_refusal_or_session(
         self, destructive_plugin: Path, toolfold: Toolfold
     ) -> None:
         for what in ("a", "b", "c"):

@@ -393,7 +393,7 @@ class TestInput:
 
 class TestCommands:
     @pytest.mark.thorough
-    def test_slash_commands_tools_why_cost_and_model_print_information_about_the_chat_session(
+    def test_slash_commands_such_as_tools_and_cost_print_information_about_the_chat_session(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         other = write_script("From the other model.", name="other")
@@ -733,7 +733,7 @@ class TestDemo:
             assert "I am a script, not a model" in chat.text
 
     @pytest.mark.thorough
-    def test_chat_shows_the_same_number_of_tools_in_banner_turn_summary_and_tools_command(
+    def test_chat_shows_the_same_number_of_tools_in_the_banner_and_turn_summary_and_tool_list(
         self, environment: dict[str, str], project: Path
     ) -> None:
         with Terminal([TOOLFOLD, "chat", "--demo"], env=environment, cwd=project) as chat:

@@ -67,7 +67,7 @@ def test_help_option_prints_the_commands_and_version_option_prints_the_version(t
     assert "0.1.0" in toolfold("--version").out
 
 
-def test_tools_list_omits_disabled_and_unavailable_tools_unless_the_option_all_is_given(
+def test_tools_list_command_omits_disabled_and_unavailable_tools_unless_the_option_all_is_given(
     toolfold: Toolfold, plugins_directory: Path
 ) -> None:
     (plugins_directory / "shop.py").write_text(PLUGIN)
@@ -86,14 +86,14 @@ def test_tools_list_omits_disabled_and_unavailable_tools_unless_the_option_all_i
     assert (states["price"], states["patch"], states["read_file"]) == ("unavailable", "off", "available")
 
 
-def test_tools_list_marks_the_built_in_tool_read_file_as_available(toolfold: Toolfold) -> None:
+def test_tools_list_command_marks_the_built_in_tool_read_file_as_available(toolfold: Toolfold) -> None:
     done = toolfold("tools", "list")
     assert done.code == 0
     assert "read_file" in done.out
     assert "available" in done.out
 
 
-def test_tools_list_fits_80_columns_without_broken_words_and_shows_toolsets_on_wider_terminals(
+def test_tools_list_command_output_fits_80_columns_and_shows_toolsets_on_wider_terminals(
     toolfold: Toolfold, plugins_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (plugins_directory / "shop.py").write_text(PLUGIN)
@@ -106,14 +106,14 @@ def test_tools_list_fits_80_columns_without_broken_words_and_shows_toolsets_on_w
     assert "toolset" not in narrow
 
 
-def test_tools_list_with_option_json_prints_one_json_list_sorted_by_name(toolfold: Toolfold) -> None:
+def test_tools_list_command_with_option_json_prints_one_json_list_sorted_by_name(toolfold: Toolfold) -> None:
     rows = toolfold("tools", "list", "--json").json
     names = [row["name"] for row in rows]
     assert names == sorted(names)
     assert {"read_file", "write_file", "patch", "search_files", "todo"} <= set(names)
 
 
-def test_tools_list_and_tools_show_report_the_missing_environment_variable_of_a_tool(
+def test_tools_list_and_tools_show_commands_report_the_missing_environment_variable_of_a_tool(
     toolfold: Toolfold, plugins_directory: Path
 ) -> None:
     (plugins_directory / "shop.py").write_text(PLUGIN)
@@ -124,20 +124,22 @@ def test_tools_list_and_tools_show_report_the_missing_environment_variable_of_a_
     assert "must be run by the agent" in toolfold("tools", "list").out
 
 
-def test_tools_show_prints_schema_and_token_count(toolfold: Toolfold) -> None:
+def test_tools_show_command_prints_the_schema_and_token_count_of_a_tool(toolfold: Toolfold) -> None:
     row = toolfold("tools", "show", "read_file", "--json").json
     assert row["definition"]["parameters"]["required"] == ["path"]
     assert row["tokens"] > 20
     assert "Read a text file" in toolfold("tools", "show", "read_file").out
 
 
-def test_tools_show_suggests_a_similar_name_for_a_misspelt_tool(toolfold: Toolfold) -> None:
+def test_tools_show_command_suggests_a_similar_name_for_a_misspelt_tool_name(toolfold: Toolfold) -> None:
     done = toolfold("tools", "show", "read_fil")
     assert done.code == 4
     assert "read_file" in done.err
 
 
-def test_tool_disabled_with_tools_disable_cannot_be_called_until_tools_enable(toolfold: Toolfold) -> None:
+def test_tool_disabled_with_the_tools_disable_command_cannot_be_called_until_it_is_enabled_again(
+    toolfold: Toolfold,
+) -> None:
     assert toolfold("tools", "disable", "patch").code == 0
     off = {r["name"]: r["state"] for r in toolfold("tools", "list", "--all", "--json").json}
     assert off["patch"] == "off"
@@ -150,14 +152,16 @@ def test_tool_disabled_with_tools_disable_cannot_be_called_until_tools_enable(to
     assert on["patch"] == "available"
 
 
-def test_tools_disable_with_the_name_of_a_toolset_disables_all_its_tools(toolfold: Toolfold) -> None:
+def test_tools_disable_command_with_the_name_of_a_toolset_disables_all_tools_of_the_toolset(
+    toolfold: Toolfold,
+) -> None:
     assert toolfold("tools", "disable", "file").code == 0
     rows = {r["name"]: r["state"] for r in toolfold("tools", "list", "--all", "--json").json}
     assert rows["read_file"] == rows["search_files"] == "off"
     assert rows["todo"] == "available"
 
 
-def test_tools_disable_fails_for_an_unknown_tool_and_writes_no_settings(
+def test_tools_disable_command_fails_for_an_unknown_tool_and_writes_no_settings(
     toolfold: Toolfold, home: Path
 ) -> None:
     done = toolfold("tools", "disable", "pacth")
@@ -166,13 +170,13 @@ def test_tools_disable_fails_for_an_unknown_tool_and_writes_no_settings(
     assert not list(home.rglob("config.yaml"))
 
 
-def test_tools_enable_fails_for_a_tool_that_is_already_enabled(toolfold: Toolfold) -> None:
+def test_tools_enable_command_fails_for_a_tool_that_is_already_enabled(toolfold: Toolfold) -> None:
     done = toolfold("tools", "enable", "patch")
     assert done.code == 1
     assert "patch is not disabled" in done.err
 
 
-def test_tools_enable_and_disable_change_the_user_settings_but_not_the_project_settings(
+def test_tools_enable_and_tools_disable_commands_change_the_user_settings_not_the_project_settings(
     toolfold: Toolfold,
 ) -> None:
     Path("toolfold.yaml").write_text("tools:\n  disabled: [patch]\n")
@@ -194,14 +198,16 @@ def test_text_that_a_plugin_prints_is_not_mixed_into_json_output(
     assert row["state"] == "loaded"
 
 
-def test_toolfold_call_fails_for_an_unknown_tool(toolfold: Toolfold) -> None:
+def test_toolfold_call_command_fails_for_an_unknown_tool(toolfold: Toolfold) -> None:
     done = toolfold("call", "raed_file", "{}")
     assert done.code == 4
     assert "read_file" in done.err
     assert done.out == ""
 
 
-def test_tools_list_with_option_toolsets_lists_each_toolset_with_its_tools(toolfold: Toolfold) -> None:
+def test_tools_list_command_with_option_toolsets_lists_each_toolset_with_its_tools(
+    toolfold: Toolfold,
+) -> None:
     rows = {row["name"]: row for row in toolfold("tools", "list", "--toolsets", "--json").json}
     assert rows["file"]["tools"] == ["patch", "read_file", "search_files", "write_file"]
     assert "read_file" in rows["toolfold-cli"]["tools"]
@@ -209,13 +215,17 @@ def test_tools_list_with_option_toolsets_lists_each_toolset_with_its_tools(toolf
     assert "toolfold-editor" in toolfold("tools", "list", "--toolsets").out
 
 
-def test_tools_list_fails_for_an_unknown_toolset_and_suggests_a_similar_name(toolfold: Toolfold) -> None:
+def test_tools_list_command_fails_for_an_unknown_toolset_and_suggests_a_similar_name(
+    toolfold: Toolfold,
+) -> None:
     done = toolfold("tools", "list", "--toolset", "fiel")
     assert done.code == 4
     assert "file" in done.err
 
 
-def test_file_written_by_one_toolfold_call_can_be_read_by_another_call(toolfold: Toolfold) -> None:
+def test_file_written_by_one_run_of_the_toolfold_call_command_can_be_read_by_another_run(
+    toolfold: Toolfold,
+) -> None:
     written = toolfold("call", "write_file", '{"path": "notes/a.txt", "content": "hello\\n"}')
     assert written.code == 0
     assert Path("notes/a.txt").read_text() == "hello\n"
@@ -223,13 +233,15 @@ def test_file_written_by_one_toolfold_call_can_be_read_by_another_call(toolfold:
     assert read.json["lines"] == "1\thello"
 
 
-def test_toolfold_call_of_a_tool_that_fails_exits_with_code_1_and_prints_json(toolfold: Toolfold) -> None:
+def test_toolfold_call_command_exits_with_code_1_and_prints_json_if_the_tool_fails(
+    toolfold: Toolfold,
+) -> None:
     done = toolfold("call", "read_file", '{"path": "../secret"}')
     assert done.code == 1
     assert "error" in done.json
 
 
-def test_toolfold_call_refuses_a_tool_outside_the_toolset_given_by_the_option_toolset(
+def test_toolfold_call_command_with_option_toolset_refuses_a_tool_outside_that_toolset(
     toolfold: Toolfold,
 ) -> None:
     done = toolfold("call", "--toolset", "todo", "read_file", '{"path": "a"}')
@@ -237,7 +249,7 @@ def test_toolfold_call_refuses_a_tool_outside_the_toolset_given_by_the_option_to
     assert "not available in this session" in done.json["error"]
 
 
-def test_toolfold_call_of_a_destructive_tool_is_refused_without_a_terminal(
+def test_toolfold_call_command_refuses_a_destructive_tool_without_a_terminal(
     toolfold: Toolfold, plugins_directory: Path
 ) -> None:
     (plugins_directory / "shop.py").write_text(PLUGIN)
@@ -292,7 +304,7 @@ def test_plugin_in_a_project_directory_is_loaded_only_after_the_user_trusts_the_
     assert toolfold("plugins", "--json").json[0]["state"] == "untrusted"
 
 
-def test_error_for_an_invalid_setting_contains_its_key_file_line_and_a_similar_key(
+def test_error_for_an_invalid_setting_contains_its_key_and_file_and_line_and_a_similar_key(
     toolfold: Toolfold,
 ) -> None:
     Path("toolfold.yaml").write_text("tools:\n  tool_search:\n    threshold_pc: 5\n")

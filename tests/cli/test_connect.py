@@ -190,7 +190,7 @@ class TestEveryClient:
         assert not file.exists()
         assert file.parent == person or not file.parent.exists()
 
-    def test_connect_replace_moves_servers_from_the_client_to_toolfold_and_undo_restores_them(
+    def test_connect_with_option_replace_moves_client_servers_to_toolfold_and_undo_moves_them_back(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         before = read_all_files(person)
@@ -202,7 +202,7 @@ class TestEveryClient:
         assert "toolfold mcp remove" in toolfold("connect", client, "--undo", "--yes").out
         assert read_all_files(person) == before
 
-    def test_connect_undo_shows_later_edits_of_the_file_and_refuses_unless_keep_changes_is_given(
+    def test_connect_undo_refuses_a_file_edited_since_connect_unless_the_option_keep_changes_is_given(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         toolfold("connect", client, "--replace", "--yes")
@@ -309,7 +309,7 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--http", url, "--yes").code == 0
         assert read_servers(person, "cursor")["toolfold"]["url"] == written
 
-    def test_connect_replace_does_not_move_other_gateway_entries_of_the_client_to_toolfold(
+    def test_connect_with_option_replace_does_not_move_other_gateway_entries_of_the_client_to_toolfold(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         toolfold("connect", "cursor", "--name", "one", "--yes")
@@ -471,7 +471,7 @@ class TestCommand:
         assert "is already restored" in done.out
         assert read_all_files(person) == before
 
-    def test_connect_undo_refuses_a_changed_backup_file_unless_keep_changes_is_given(
+    def test_connect_undo_refuses_a_changed_backup_file_unless_the_option_keep_changes_is_given(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         toolfold("connect", "cursor", "--yes")
@@ -570,7 +570,7 @@ class TestCommand:
             assert done.code == 1
             assert "nobody-may-read-this" not in done.out + done.err
 
-    def test_connect_replace_writes_server_secrets_to_a_file_readable_only_by_its_owner(
+    def test_connect_with_option_replace_writes_server_secrets_to_a_file_readable_only_by_its_owner(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         entry = {"command": "run", "env": {"API_TOKEN": TOKEN}}
@@ -580,7 +580,7 @@ class TestCommand:
         assert stat.S_IMODE((home / "config.yaml").stat().st_mode) == 0o600
         assert servers()["it"]["env"] == {"API_TOKEN": TOKEN}
 
-    def test_connect_replace_does_not_move_servers_that_toolfold_cannot_use(
+    def test_connect_with_option_replace_leaves_servers_that_toolfold_cannot_use_in_the_client_file(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         entries = {
@@ -594,7 +594,7 @@ class TestCommand:
         assert set(read_servers(person, "cursor")) == {"odd", "older", "toolfold"}
         assert set(servers()) == {"git"}
 
-    def test_connect_replace_removes_a_server_that_toolfold_already_has_without_adding_it_again(
+    def test_connect_with_option_replace_removes_a_client_server_that_toolfold_already_has(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         toolfold("connect", "cursor", "--replace", "--yes")
@@ -603,7 +603,7 @@ class TestCommand:
         assert set(read_servers(person, "windsurf")) == {"toolfold"}
         assert set(servers()) == {"git"}
 
-    def test_connect_replace_moves_user_servers_but_not_project_servers_of_the_claude_code_file(
+    def test_connect_replace_moves_user_servers_of_claude_code_to_toolfold_but_not_project_servers(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         own = {"git": {"command": "theirs"}, "local": {"command": "x"}}
@@ -651,13 +651,13 @@ class TestStarting:
             tmp_path / "bin/toolfold", tmp_path / "bin/python", tmp_path / "venv", "linux", environment
         )
 
-    def test_client_entry_contains_the_absolute_path_of_a_gateway_executable_outside_the_default_path(
+    def test_gateway_entry_of_a_client_has_the_absolute_path_of_an_executable_outside_the_default_path(
         self, running: RunningProgram
     ) -> None:
         assert gateway_command(running) == (str(running.script), "mcp", "serve")
         assert gateway_command(running, with_uvx=True)[0].endswith("/bin/uvx")
 
-    def test_client_entry_contains_only_the_name_of_a_gateway_executable_on_the_default_path(
+    def test_gateway_entry_of_a_client_has_the_name_without_path_of_an_executable_on_the_default_path(
         self, running: RunningProgram
     ) -> None:
         there = RunningProgram(
@@ -673,7 +673,7 @@ class TestStarting:
             ("/home/me/.cache/pipx/1234", ("pipx", "run", "toolfold")),
         ],
     )
-    def test_client_entry_starts_the_gateway_with_uvx_or_pipx_run_if_toolfold_runs_from_their_cache(
+    def test_gateway_entry_of_a_client_uses_uvx_or_pipx_run_if_toolfold_runs_from_their_cache(
         self, running: RunningProgram, prefix: str, words: tuple[str, ...]
     ) -> None:
         passing = RunningProgram(
@@ -682,14 +682,14 @@ class TestStarting:
         command = gateway_command(passing)
         assert (Path(command[0]).name, *command[1:]) == (*words, "mcp", "serve")
 
-    def test_client_entry_starts_the_gateway_executable_that_pipx_installed(
+    def test_gateway_entry_of_a_client_starts_the_gateway_executable_that_pipx_installed(
         self, running: RunningProgram
     ) -> None:
         prefix = Path("/home/me/.local/share/pipx/venvs/toolfold")
         installed = RunningProgram(running.script, running.interpreter, prefix, "linux", running.environment)
         assert gateway_command(installed)[0] == str(running.script)
 
-    def test_client_entry_starts_the_gateway_with_the_python_interpreter_if_no_script_is_installed(
+    def test_gateway_entry_of_a_client_starts_the_python_interpreter_if_no_script_is_installed(
         self, running: RunningProgram
     ) -> None:
         running.script.unlink()
@@ -994,7 +994,7 @@ def test_diff_printed_by_connect_lists_removed_and_added_lines(old: list[str], n
     ) - len(old)
 
 
-def test_gateway_entry_that_connect_writes_for_codex_is_required_and_has_a_long_startup_timeout(
+def test_gateway_entry_that_connect_writes_for_codex_has_required_true_and_a_long_startup_timeout(
     person: Path, toolfold: Toolfold
 ) -> None:
     done = toolfold("connect", "codex", "--yes")
@@ -1004,7 +1004,7 @@ def test_gateway_entry_that_connect_writes_for_codex_is_required_and_has_a_long_
     assert "[mcp_servers.toolfold.tools.tool_call]" in done.err
 
 
-def test_gateway_entry_that_connect_writes_for_claude_code_sets_always_load(
+def test_gateway_entry_that_connect_writes_for_claude_code_has_the_key_always_load(
     person: Path, toolfold: Toolfold
 ) -> None:
     assert toolfold("connect", "claude-code", "--yes").code == 0

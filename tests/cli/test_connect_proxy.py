@@ -118,7 +118,7 @@ def test_connect_proxy_creates_a_missing_settings_file_and_undo_deletes_it(
 
 
 @pytest.mark.parametrize("program", MODEL_PROGRAMS)
-def test_connect_proxy_undo_with_keep_changes_keeps_later_edits_of_the_settings_file(
+def test_connect_proxy_undo_with_option_keep_changes_keeps_later_edits_of_the_settings_file(
     program: str, person: Path, toolfold: Toolfold
 ) -> None:
     file = write_file(person, program)
@@ -147,7 +147,7 @@ def test_connect_proxy_without_confirmation_writes_no_file(person: Path, toolfol
     assert list(person.iterdir()) == []
 
 
-def test_gateway_and_proxy_entries_in_one_settings_file_are_undone_separately(
+def test_gateway_and_proxy_entries_in_one_settings_file_can_be_undone_separately(
     person: Path, toolfold: Toolfold
 ) -> None:
     file = write_file(person, "codex")

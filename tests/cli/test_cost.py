@@ -51,7 +51,7 @@ def rows(done: Done) -> dict[tuple[str, str], Any]:
     return {(row["model"], row["strategy"]): row for row in done.json["bills"]}
 
 
-def test_cost_json_contains_the_price_of_every_strategy_for_every_model(
+def test_json_of_the_cost_command_contains_the_price_of_every_strategy_for_every_model(
     toolfold: Toolfold, catalog: str
 ) -> None:
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "4", "--json")
@@ -66,7 +66,7 @@ def test_cost_json_contains_the_price_of_every_strategy_for_every_model(
     assert set(done.json["placement"]) == {model for model, _ in rows(done)}
 
 
-def test_cost_prints_prices_of_every_strategy_for_each_kind_of_prompt_cache(
+def test_cost_command_prints_prices_of_every_strategy_for_each_kind_of_prompt_cache(
     toolfold: Toolfold, catalog: str
 ) -> None:
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "3")
@@ -90,7 +90,7 @@ def test_cost_figures_are_equal_for_equal_seeds_and_differ_for_different_seeds(
 
 
 @pytest.mark.thorough
-def test_cost_uses_the_sample_catalog_if_no_tools_are_configured(toolfold: Toolfold) -> None:
+def test_cost_command_uses_the_sample_catalog_if_no_tools_are_configured(toolfold: Toolfold) -> None:
     done = toolfold(*LIGHT, "cost", "--turns", "2", "--json")
     assert done.code == 0
     assert done.json["tools"] > 200
@@ -99,7 +99,7 @@ def test_cost_uses_the_sample_catalog_if_no_tools_are_configured(toolfold: Toolf
 
 
 @pytest.mark.thorough
-def test_cost_with_options_catalog_and_sample_counts_the_tools_of_both_catalogs(
+def test_cost_command_with_options_catalog_and_sample_counts_the_tools_of_both_catalogs(
     toolfold: Toolfold, catalog: str
 ) -> None:
     def cost(*options: str) -> Any:
@@ -112,7 +112,7 @@ def test_cost_with_options_catalog_and_sample_counts_the_tools_of_both_catalogs(
     assert "own descriptions" in cost("--catalog", catalog)["origin"]
 
 
-def test_cost_with_option_catalog_counts_catalog_tools_and_configured_tools(
+def test_cost_command_with_option_catalog_counts_catalog_tools_and_configured_tools(
     toolfold: Toolfold, catalog: str
 ) -> None:
     directory = load_config().plugins_folder
@@ -129,7 +129,7 @@ def prices(tmp_path: Path) -> Path:
     return tmp_path / "prices.yaml"
 
 
-def test_cost_uses_the_model_prices_from_the_file_given_by_option_prices(
+def test_cost_command_uses_the_model_prices_from_the_file_given_by_option_prices(
     toolfold: Toolfold, catalog: str, prices: Path
 ) -> None:
     prices.write_text(
@@ -148,7 +148,7 @@ def test_cost_uses_the_model_prices_from_the_file_given_by_option_prices(
 @pytest.mark.parametrize(
     "text", ["[1, 2]", "house: {input: 1}", "house: {input: a, output: 1}", "house: [", ""]
 )
-def test_cost_rejects_an_invalid_price_file_and_prints_its_name(
+def test_cost_command_rejects_an_invalid_price_file_and_prints_its_name(
     toolfold: Toolfold, catalog: str, prices: Path, text: str
 ) -> None:
     prices.write_text(text)
@@ -158,18 +158,22 @@ def test_cost_rejects_an_invalid_price_file_and_prints_its_name(
     assert done.out == ""
 
 
-def test_cost_json_contains_only_the_requested_models(toolfold: Toolfold, catalog: str) -> None:
+def test_json_of_the_cost_command_contains_only_the_models_given_on_the_command_line(
+    toolfold: Toolfold, catalog: str
+) -> None:
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "2", "--model", "gpt-4o", "--json")
     assert {model for model, _ in rows(done)} == {"gpt-4o"}
 
 
-def test_cost_for_a_model_without_prices_exits_with_a_usage_error(toolfold: Toolfold, catalog: str) -> None:
+def test_cost_command_for_a_model_without_prices_exits_with_a_usage_error(
+    toolfold: Toolfold, catalog: str
+) -> None:
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--model", "nobody")
     assert done.code == 2
     assert "gpt-5.4" in done.err
 
 
-def test_cost_with_option_conversation_computes_the_cost_of_a_recorded_conversation(
+def test_cost_command_with_option_conversation_computes_the_cost_of_a_recorded_conversation(
     toolfold: Toolfold, catalog: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "talk.jsonl"
@@ -205,7 +209,7 @@ def test_cost_with_option_conversation_computes_the_cost_of_a_recorded_conversat
         '{"user": 1, "pause": "long"}',
     ],
 )
-def test_cost_error_contains_the_number_of_the_invalid_line_in_a_recorded_conversation(
+def test_cost_command_prints_the_number_of_an_invalid_line_in_a_recorded_conversation(
     toolfold: Toolfold, catalog: str, tmp_path: Path, line: str
 ) -> None:
     file = tmp_path / "talk.jsonl"
@@ -215,7 +219,7 @@ def test_cost_error_contains_the_number_of_the_invalid_line_in_a_recorded_conver
     assert "talk.jsonl, line 2" in done.err.replace("\n", "")
 
 
-def test_cost_rejects_a_recorded_conversation_without_user_messages(
+def test_cost_command_rejects_a_recorded_conversation_without_user_messages(
     toolfold: Toolfold, catalog: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "talk.jsonl"
@@ -225,7 +229,7 @@ def test_cost_rejects_a_recorded_conversation_without_user_messages(
     assert "no message" in done.err
 
 
-def test_cost_plot_without_matplotlib_reports_the_missing_package(
+def test_cost_command_with_option_plot_reports_that_matplotlib_is_not_installed(
     toolfold: Toolfold, catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -237,7 +241,9 @@ def test_cost_plot_without_matplotlib_reports_the_missing_package(
 
 @pytest.mark.thorough
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="drawing is an extra")
-def test_cost_with_option_plot_writes_a_png_file(toolfold: Toolfold, catalog: str, tmp_path: Path) -> None:
+def test_cost_command_with_option_plot_writes_a_png_file(
+    toolfold: Toolfold, catalog: str, tmp_path: Path
+) -> None:
     file = tmp_path / "cost.png"
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "3", "--plot", str(file), "--json")
     assert done.code == 0
@@ -250,7 +256,7 @@ def test_cost_with_option_plot_writes_a_png_file(toolfold: Toolfold, catalog: st
     ("name", "problem"),
     [("cost.odd", "must end in .png, .svg, .pdf"), ("nowhere/o.png", "cannot be written")],
 )
-def test_cost_rejects_an_unwritable_plot_file_before_any_computation(
+def test_cost_command_rejects_an_unwritable_plot_file_before_any_computation(
     toolfold: Toolfold, catalog: str, name: str, problem: str
 ) -> None:
     Path(catalog).write_text("{oops")

@@ -57,7 +57,7 @@ def test_user_credential_is_refused_for_an_unknown_server_or_a_server_with_share
     assert list_stored(toolfold) == []
 
 
-def test_credentials_remove_deletes_one_credential_and_user_remove_deletes_all_credentials(
+def test_credentials_remove_command_deletes_one_credential_and_user_remove_command_deletes_all(
     store: Toolfold, toolfold: Toolfold
 ) -> None:
     for name in ("ONE", "TWO", "THREE"):
@@ -69,7 +69,7 @@ def test_credentials_remove_deletes_one_credential_and_user_remove_deletes_all_c
     assert list_stored(toolfold) == []
 
 
-def test_rotate_key_encrypts_stored_credentials_with_a_new_key_and_can_remove_the_old_key(
+def test_rotate_key_command_encrypts_stored_credentials_with_a_new_key_and_can_remove_the_old_key(
     store: Toolfold, toolfold: Toolfold, home: Path
 ) -> None:
     store("secret", "git", "TOKEN", "--user", "ann")
@@ -84,7 +84,7 @@ def test_rotate_key_encrypts_stored_credentials_with_a_new_key_and_can_remove_th
     assert "0 credentials were encrypted" not in toolfold("credentials", "rotate-key").out
 
 
-def test_credentials_rotate_key_is_refused_if_the_key_file_already_has_the_maximum_number_of_keys(
+def test_rotate_key_command_is_refused_if_the_key_file_already_has_the_maximum_number_of_keys(
     store: Toolfold, toolfold: Toolfold, home: Path
 ) -> None:
     store("secret", "git", "TOKEN", "--user", "ann")
@@ -100,7 +100,7 @@ def test_credentials_rotate_key_is_refused_if_the_key_file_already_has_the_maxim
     assert "1 credentials were encrypted" in toolfold("credentials", "rotate-key").out
 
 
-def test_rotate_key_with_option_add_adds_a_key_and_a_later_option_encrypt_encrypts_with_the_key(
+def test_rotate_key_command_can_add_a_key_first_and_encrypt_credentials_with_the_key_later(
     store: Toolfold, toolfold: Toolfold, home: Path
 ) -> None:
     store("secret", "git", "TOKEN", "--user", "ann")
@@ -113,14 +113,16 @@ def test_rotate_key_with_option_add_adds_a_key_and_a_later_option_encrypt_encryp
     assert len(file.read_text().split()) == 2
 
 
-def test_rotate_key_without_option_add_is_refused_if_replicas_share_a_database(toolfold: Toolfold) -> None:
+def test_rotate_key_command_without_option_add_is_refused_if_replicas_share_a_database(
+    toolfold: Toolfold,
+) -> None:
     toolfold("config", "set", "store", "postgresql://toolfold@127.0.0.1:1/toolfold")
     done = toolfold("credentials", "rotate-key")
     assert done.code == 3
     assert "rotate-key --add" in done.err
 
 
-def test_rotate_key_fails_without_data_loss_if_the_key_of_a_stored_credential_is_missing(
+def test_rotate_key_command_fails_without_data_loss_if_the_key_of_a_stored_credential_is_missing(
     store: Toolfold, toolfold: Toolfold, home: Path
 ) -> None:
     store("secret", "git", "TOKEN", "--user", "ann")

@@ -17,7 +17,9 @@ from tests.known_vectors import LIGHT_MODEL
 __all__ = ["write_script"]
 
 
-def test_cron_commands_add_list_change_and_remove_a_scheduled_job(toolfold: Toolfold) -> None:
+def test_scheduled_job_can_be_added_and_listed_and_changed_and_removed_with_cron_commands(
+    toolfold: Toolfold,
+) -> None:
     added = toolfold("cron", "add", "every weekday at 8:30", "Read the news", "--time-zone", "Asia/Tokyo")
     assert added.code == 0
     assert "08:30 JST" in added.out

@@ -65,7 +65,7 @@ def find_lines(done: Done, about: str, mark: str) -> list[str]:
     return [f"{each['what']} → {each['next']}" for each in lines]
 
 
-def test_doctor_reports_start_time_tools_and_protocol_of_a_working_mcp_server(
+def test_doctor_reports_start_duration_and_tool_count_and_protocol_of_a_working_mcp_server(
     small: SmallServer, toolfold: Toolfold
 ) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
@@ -229,7 +229,7 @@ def test_doctor_prints_a_chmod_command_for_files_that_other_users_can_read_or_wr
     ]
 
 
-def test_doctor_warns_about_disabled_approval_and_trust_and_prints_the_commands_to_enable_them(
+def test_doctor_warns_if_approval_or_tool_review_is_disabled_and_prints_commands_to_enable_both(
     toolfold: Toolfold,
 ) -> None:
     change_setting("mcp.servers.x", {"command": "x", "enabled": True, "trust": "off", "sampling": "allow"})

@@ -61,7 +61,7 @@ def list_messages(toolfold: Toolfold) -> dict[str, list[str]]:
     return {row["name"]: row["messages"] for row in rows if row["from"] != "phrasebook"}
 
 
-def test_enrich_stores_example_messages_that_tools_show_prints_and_enrich_can_remove(
+def test_example_messages_stored_by_enrich_are_printed_by_tools_show_and_can_be_removed(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     done = toolfold("enrich", *TOOLS, "--again", "--yes", "--model", write_script(REPLY))

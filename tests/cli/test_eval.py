@@ -446,7 +446,7 @@ def test_eval_rejects_an_unwritable_plot_file_before_any_search(
     assert done.out == ""
 
 
-def test_eval_plot_without_matplotlib_reports_the_missing_package(
+def test_eval_with_option_plot_reports_that_matplotlib_is_not_installed(
     run_eval: RunEval, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)

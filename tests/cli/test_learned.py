@@ -25,7 +25,7 @@ def learned(home: Path) -> Path:
     return home
 
 
-def test_learned_list_prints_tool_client_and_use_count_of_each_learned_message(
+def test_learned_list_command_prints_tool_and_client_and_use_count_of_each_learned_message(
     toolfold: Toolfold, learned: Path
 ) -> None:
     rows = toolfold("learned", "list", "--json").json
@@ -41,7 +41,7 @@ def test_learned_list_prints_tool_client_and_use_count_of_each_learned_message(
     assert MESSAGES[0] not in shown
 
 
-def test_learned_forget_removes_one_message_or_messages_of_a_tool_or_client_or_all_messages(
+def test_learned_forget_command_removes_one_message_or_those_of_a_tool_or_client_or_all(
     toolfold: Toolfold, learned: Path
 ) -> None:
     number = toolfold("learned", "list", "search_files", "--json").json[0]["number"]
@@ -52,7 +52,7 @@ def test_learned_forget_removes_one_message_or_messages_of_a_tool_or_client_or_a
     assert "nothing was learned yet" in toolfold("learned", "list").err
 
 
-def test_learned_forget_of_an_unknown_tool_prints_an_error_with_the_tool_name(
+def test_learned_forget_command_for_an_unknown_tool_prints_an_error_with_the_tool_name(
     toolfold: Toolfold, learned: Path
 ) -> None:
     done = toolfold("learned", "forget", "no_such_tool")
@@ -72,7 +72,7 @@ def test_commands_learned_on_and_learned_off_change_the_setting_learn_from_use(
     assert toolfold("config", "get", "tools.learn_from_use").out == "true\n"
 
 
-def test_learned_forget_all_repairs_a_damaged_file_of_learned_messages(
+def test_learned_forget_command_with_option_all_repairs_a_damaged_file_of_learned_messages(
     toolfold: Toolfold, learned: Path
 ) -> None:
     file = learned / "state" / "learned" / "learned.sqlite"
@@ -84,7 +84,7 @@ def test_learned_forget_all_repairs_a_damaged_file_of_learned_messages(
     assert toolfold("learned", "list", "--json").json == []
 
 
-def test_tools_show_prints_the_number_and_last_use_of_learned_messages_but_not_their_text(
+def test_tools_show_command_prints_the_number_and_last_use_of_learned_messages_but_not_the_texts(
     toolfold: Toolfold, learned: Path
 ) -> None:
     learned_part = toolfold("tools", "show", "search_files", "--json").json["learned"]

@@ -347,7 +347,7 @@ class TestListAndRemove:
         assert "config.yaml" in row["from"]
         assert "small" in toolfold("mcp", "list").out
 
-    def test_mcp_remove_deletes_settings_log_cache_and_accepted_tools_of_the_server(
+    def test_mcp_remove_deletes_the_settings_and_log_and_cache_and_accepted_tools_of_the_server(
         self, small: SmallServer, toolfold: Toolfold, home: Path
     ) -> None:
         toolfold("mcp", "add", "--yes", "small", *small.command)
@@ -425,7 +425,7 @@ class TestChange:
         assert "LEVEL" in toolfold("config", "get", "mcp.servers.git").out
         assert toolfold("mcp", "set", "git", "env", "LEVEL=high").code == 3
 
-    def test_mcp_set_and_disable_reject_unknown_servers_keys_and_values_and_change_nothing(
+    def test_mcp_set_and_mcp_disable_reject_unknown_servers_or_keys_or_values_and_change_nothing(
         self, toolfold: Toolfold
     ) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "git", "run")
@@ -588,7 +588,7 @@ class TestReview:
             runtime.mcp.refresh_listing("small")
             assert runtime.mcp.held_tools("small") == ()
 
-    def test_mcp_review_warns_about_an_accepted_tool_with_suspicious_text(
+    def test_mcp_review_warns_about_an_accepted_tool_with_findings_of_the_injection_scan(
         self, small: SmallServer, toolfold: Toolfold
     ) -> None:
         small.set_tools(

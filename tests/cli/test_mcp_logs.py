@@ -89,7 +89,7 @@ def follower(home_with_notes: Path) -> Iterator[queue.Queue[str]]:
     process.stderr.close()
 
 
-def test_mcp_logs_with_option_gateway_prints_log_lines_of_clients_calls_and_server_starts(
+def test_mcp_logs_with_option_gateway_prints_log_lines_about_clients_and_calls_and_server_starts(
     home_with_notes: Path, toolfold: Toolfold
 ) -> None:
     run_gateway(("notes_echo", {"text": "hello"}), ("notes_delete_note", {"text": "draft"}))

@@ -88,7 +88,7 @@ def test_mcp_status_shows_servers_and_clients_of_a_running_gateway(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_mcp_status_counts_usable_tools_as_tools_list_does_and_says_what_is_counted(
+def test_mcp_status_prints_the_same_number_of_usable_tools_as_the_tools_list_command(
     gateway: subprocess.Popen[str], toolfold: Toolfold
 ) -> None:
     toolfold("mcp", "disable", "small", "write")

@@ -219,7 +219,7 @@ def test_search_falls_back_to_keywords_with_a_warning_if_the_embedding_endpoint_
     assert done.json[0]["similarity"] is None
 
 
-def test_search_in_rerank_mode_calls_the_reranker_only_if_it_is_enabled_in_the_settings(
+def test_search_in_rerank_mode_calls_the_reranker_only_if_the_settings_enable_the_reranker(
     toolfold: Toolfold, catalog: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")

@@ -28,7 +28,7 @@ def session_id(toolfold: Toolfold, write_script: WriteScript) -> str:
     return str(listed[0]["id"])
 
 
-def test_sessions_list_shows_the_newest_session_first(
+def test_sessions_list_command_shows_the_newest_session_first(
     toolfold: Toolfold, session_id: str, write_script: WriteScript
 ) -> None:
     toolfold("run", "Another question", "--model", write_script("Yes."))
@@ -41,11 +41,11 @@ def test_sessions_list_shows_the_newest_session_first(
     assert "\x1b[31m are" not in printed
 
 
-def test_sessions_list_without_sessions_explains_how_to_start_a_session(toolfold: Toolfold) -> None:
+def test_sessions_list_command_explains_how_to_start_a_session_if_none_is_stored(toolfold: Toolfold) -> None:
     assert "toolfold chat" in toolfold("sessions", "list").out
 
 
-def test_sessions_show_prints_the_conversation_without_terminal_escapes(
+def test_sessions_show_command_prints_the_conversation_without_terminal_escape_sequences(
     toolfold: Toolfold, session_id: str
 ) -> None:
     done = toolfold("sessions", "show", session_id[:6])
@@ -58,14 +58,14 @@ def test_sessions_show_prints_the_conversation_without_terminal_escapes(
     assert roles == ["user", "call", "result", "assistant"]
 
 
-def test_sessions_search_finds_messages_by_their_words(toolfold: Toolfold, session_id: str) -> None:
+def test_sessions_search_command_finds_messages_by_their_words(toolfold: Toolfold, session_id: str) -> None:
     found = toolfold("sessions", "search", "fence", "--json").json
     assert [(each["session_id"], each["role"]) for each in found] == [(session_id, "tool")]
     assert session_id in toolfold("sessions", "search", "boats").out
     assert "no message" in toolfold("sessions", "search", "zeppelin").out
 
 
-def test_sessions_export_prints_markdown_and_writes_json_to_a_json_file(
+def test_sessions_export_command_prints_markdown_and_writes_json_to_a_json_file(
     toolfold: Toolfold, session_id: str
 ) -> None:
     text = toolfold("sessions", "export", session_id).out
@@ -80,7 +80,7 @@ def test_sessions_export_prints_markdown_and_writes_json_to_a_json_file(
     assert Path("session.json").stat().st_mode & 0o077 == 0
 
 
-def test_sessions_export_makes_an_existing_file_readable_only_by_its_owner(
+def test_sessions_export_command_makes_an_existing_file_readable_only_by_its_owner(
     toolfold: Toolfold, session_id: str
 ) -> None:
     file = Path("session.md")
@@ -91,13 +91,13 @@ def test_sessions_export_makes_an_existing_file_readable_only_by_its_owner(
     assert file.stat().st_mode & 0o077 == 0
 
 
-def test_sessions_export_fails_for_an_unwritable_path(toolfold: Toolfold, session_id: str) -> None:
+def test_sessions_export_command_fails_for_an_unwritable_path(toolfold: Toolfold, session_id: str) -> None:
     done = toolfold("sessions", "export", session_id, "-o", "missing/session.md")
     assert done.code == 1
     assert "cannot be written" in done.err
 
 
-def test_session_deleted_with_sessions_delete_is_no_longer_listed(
+def test_session_deleted_with_the_sessions_delete_command_is_no_longer_listed(
     toolfold: Toolfold, session_id: str
 ) -> None:
     assert toolfold("sessions", "delete", session_id, "--yes").code == 0
@@ -107,7 +107,7 @@ def test_session_deleted_with_sessions_delete_is_no_longer_listed(
     assert "there is no session" in missing.err
 
 
-def test_sessions_delete_without_a_terminal_keeps_the_session_and_suggests_the_option_yes(
+def test_sessions_delete_command_without_a_terminal_deletes_nothing_and_suggests_the_option_yes(
     toolfold: Toolfold, session_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
@@ -118,7 +118,7 @@ def test_sessions_delete_without_a_terminal_keeps_the_session_and_suggests_the_o
     assert len(toolfold("sessions", "list", "--json").json) == 1
 
 
-def test_sessions_delete_refuses_a_session_that_is_open_in_another_process(
+def test_sessions_delete_command_refuses_a_session_that_is_open_in_another_process(
     toolfold: Toolfold, session_id: str, home: Path
 ) -> None:
     store = SqliteSessionStore(next(home.rglob("sessions.db")))
@@ -130,7 +130,7 @@ def test_sessions_delete_refuses_a_session_that_is_open_in_another_process(
     assert len(toolfold("sessions", "list", "--json").json) == 1
 
 
-def test_session_name_last_selects_the_newest_session_with_messages(
+def test_word_last_in_place_of_a_session_id_selects_the_newest_session_with_messages(
     toolfold: Toolfold, home: Path, session_id: str
 ) -> None:
     store = SqliteSessionStore(next(home.rglob("sessions.db")))
@@ -141,13 +141,15 @@ def test_session_name_last_selects_the_newest_session_with_messages(
     assert toolfold("sessions", "show", "last", "--json").json["id"] == session_id
 
 
-def test_session_name_last_fails_if_no_session_has_messages(toolfold: Toolfold) -> None:
+def test_word_last_in_place_of_a_session_id_fails_if_no_session_has_messages(toolfold: Toolfold) -> None:
     done = toolfold("sessions", "show", "last")
     assert done.code == 4
     assert "no stored session with messages" in done.err
 
 
-def test_ambiguous_session_id_prefix_is_refused(toolfold: Toolfold, home: Path, session_id: str) -> None:
+def test_session_id_prefix_that_two_sessions_share_is_refused(
+    toolfold: Toolfold, home: Path, session_id: str
+) -> None:
     with_same_start = session_id[:4] + "f" * 12
     store = SqliteSessionStore(next(home.rglob("sessions.db")))
     record = store.load_session(session_id)

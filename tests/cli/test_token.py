@@ -7,7 +7,9 @@ import json
 from tests.cli.conftest import Toolfold
 
 
-def test_new_token_is_printed_by_token_add_and_not_by_token_list(toolfold: Toolfold) -> None:
+def test_new_token_is_printed_by_the_token_add_command_and_not_by_the_token_list_command(
+    toolfold: Toolfold,
+) -> None:
     token = toolfold("token", "add", "laptop").out.strip()
     assert token.startswith("tf_")
     listed = json.loads(toolfold("token", "list", "--json").out)
@@ -15,7 +17,7 @@ def test_new_token_is_printed_by_token_add_and_not_by_token_list(toolfold: Toolf
     assert token not in toolfold("token", "list").out
 
 
-def test_token_add_with_an_unknown_toolset_creates_no_token(toolfold: Toolfold) -> None:
+def test_token_add_command_with_an_unknown_toolset_creates_no_token(toolfold: Toolfold) -> None:
     assert toolfold("mcp", "add", "--no-test", "--yes", "git", "run").code == 0
     done = toolfold("token", "add", "laptop", "--toolset", "mcp-gti")
     assert done.code == 4
@@ -23,7 +25,9 @@ def test_token_add_with_an_unknown_toolset_creates_no_token(toolfold: Toolfold) 
     assert json.loads(toolfold("token", "list", "--json").out) == []
 
 
-def test_token_revoke_removes_a_token_and_fails_for_an_unknown_client_name(toolfold: Toolfold) -> None:
+def test_token_revoke_command_removes_a_token_and_fails_for_an_unknown_client_name(
+    toolfold: Toolfold,
+) -> None:
     toolfold("token", "add", "laptop")
     assert toolfold("token", "revoke", "laptop").code == 0
     done = toolfold("token", "revoke", "laptop")

@@ -38,7 +38,7 @@ def names_at_the_gateway() -> set[str]:
 
 
 @pytest.mark.thorough
-def test_tools_list_search_and_explain_print_the_tool_names_that_gateway_clients_receive(
+def test_commands_that_list_or_search_tools_print_the_tool_names_that_gateway_clients_receive(
     file: Path, toolfold: Toolfold
 ) -> None:
     names = names_at_the_gateway()
@@ -66,7 +66,7 @@ def test_call_command_accepts_every_spelling_of_an_mcp_tool_name(
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_tools_disable_and_enable_accept_every_spelling_of_a_tool_name(
+def test_tools_disable_and_tools_enable_commands_accept_every_spelling_of_a_tool_name(
     file: Path, toolfold: Toolfold, name: str
 ) -> None:
     assert "disabled: notes_echo" in toolfold("tools", "disable", name).out
@@ -77,7 +77,7 @@ def test_tools_disable_and_enable_accept_every_spelling_of_a_tool_name(
     assert "notes_echo" in names_at_the_gateway()
 
 
-def test_tools_enable_without_the_prefix_mcp_enables_a_tool_disabled_with_the_prefix(
+def test_tool_disabled_by_its_name_with_prefix_mcp_can_be_enabled_by_its_name_without_the_prefix(
     file: Path, toolfold: Toolfold
 ) -> None:
     set_value(file, "tools.disabled", ["mcp_notes_echo"])
@@ -101,7 +101,7 @@ def test_mcp_disable_and_enable_accept_every_spelling_of_a_tool_name(
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", ["notes_delete_note", "mcp_notes_delete_note", "mcp__notes__delete_note"])
-def test_refused_calls_and_approvals_output_use_the_listed_tool_name_for_every_spelling(
+def test_messages_of_call_and_approvals_commands_contain_the_listed_tool_name_for_every_spelling(
     file: Path, toolfold: Toolfold, name: str
 ) -> None:
     refused = toolfold("call", name, ARGUMENTS)

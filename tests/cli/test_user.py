@@ -17,7 +17,7 @@ from toolfold.gateway.tokens import open_tokens
 from toolfold.store.jobs import Job, open_job_store
 
 
-def test_user_list_and_user_show_print_teams_and_token_names_of_a_user(toolfold: Toolfold) -> None:
+def test_user_list_and_user_show_commands_print_teams_and_token_names_of_a_user(toolfold: Toolfold) -> None:
     assert toolfold("user", "add", "ann", "--admin").code == 0
     assert toolfold("team", "add", "red").code == 0
     assert toolfold("team", "join", "red", "ann").code == 0
@@ -34,7 +34,7 @@ def test_user_list_and_user_show_print_teams_and_token_names_of_a_user(toolfold:
     ]
 
 
-def test_user_commands_disable_and_enable_a_user_and_user_remove_also_removes_the_tokens(
+def test_user_can_be_disabled_and_enabled_and_the_user_remove_command_also_removes_the_tokens(
     toolfold: Toolfold,
 ) -> None:
     toolfold("user", "add", "ann")
@@ -72,7 +72,7 @@ def test_removing_a_user_or_token_deletes_the_scheduled_jobs_and_allowed_tools_o
     assert load_config().approval.allowed_tools == ("tool:wipe:destructive client=other",)
 
 
-def test_token_revoke_fails_and_lists_allowed_tools_of_the_client_that_could_not_be_deleted(
+def test_token_revoke_command_fails_and_lists_tool_permissions_that_could_not_be_deleted(
     toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toolfold("token", "add", "desk")
@@ -84,7 +84,7 @@ def test_token_revoke_fails_and_lists_allowed_tools_of_the_client_that_could_not
     assert json.loads(toolfold("token", "list", "--json").out) == []
 
 
-def test_user_remove_and_team_remove_without_a_terminal_require_the_option_yes(
+def test_user_remove_and_team_remove_commands_without_a_terminal_require_the_option_yes(
     toolfold: Toolfold,
 ) -> None:
     toolfold("user", "add", "ann")
@@ -96,7 +96,7 @@ def test_user_remove_and_team_remove_without_a_terminal_require_the_option_yes(
         assert len(json.loads(toolfold(kind, "list", "--json").out)) == 1
 
 
-def test_team_leave_and_team_remove_print_how_access_of_former_members_changes(
+def test_team_leave_and_team_remove_commands_print_how_the_access_of_former_members_changes(
     toolfold: Toolfold,
 ) -> None:
     for name in ("ann", "bob"):
@@ -117,7 +117,7 @@ def test_team_leave_and_team_remove_print_how_access_of_former_members_changes(
     assert "ann" not in removed
 
 
-def test_user_allow_warns_that_the_first_allow_rule_limits_the_user_to_the_allowed_toolset(
+def test_user_allow_command_warns_that_the_first_allow_rule_limits_the_user_to_that_toolset(
     toolfold: Toolfold,
 ) -> None:
     toolfold("user", "add", "ann")
@@ -125,7 +125,9 @@ def test_user_allow_warns_that_the_first_allow_rule_limits_the_user_to_the_allow
     assert "ann may also use file" in toolfold("user", "allow", "ann", "file").err
 
 
-def test_user_set_changes_role_limits_and_identity_of_a_user_in_one_command(toolfold: Toolfold) -> None:
+def test_user_set_command_can_change_role_and_limits_and_identity_of_a_user_at_once(
+    toolfold: Toolfold,
+) -> None:
     toolfold("user", "add", "ann")
     identity = ("--issuer", "https://login.example", "--subject", "7")
     assert toolfold("user", "set", "ann", "--admin", "--calls-per-day", "9", *identity).code == 0
@@ -140,7 +142,7 @@ def test_user_set_changes_role_limits_and_identity_of_a_user_in_one_command(tool
     assert toolfold("user", "set", "anne", "--admin").code == 4
 
 
-def test_team_show_prints_members_and_access_rules_and_limits_of_a_team(toolfold: Toolfold) -> None:
+def test_team_show_command_prints_members_and_access_rules_and_limits_of_a_team(toolfold: Toolfold) -> None:
     toolfold("user", "add", "ann")
     toolfold("team", "add", "red")
     toolfold("team", "join", "red", "ann")
@@ -166,7 +168,7 @@ def test_command_for_an_unknown_user_or_team_exits_with_code_4_and_suggests_a_si
     assert toolfold("team", "join", "red", "annette").code == 4
 
 
-def test_team_set_with_option_share_learned_makes_learned_messages_of_the_team_shared(
+def test_team_set_command_with_option_share_learned_shares_learned_messages_within_the_team(
     toolfold: Toolfold,
 ) -> None:
     toolfold("team", "add", "red")
@@ -177,7 +179,7 @@ def test_team_set_with_option_share_learned_makes_learned_messages_of_the_team_s
     assert json.loads(toolfold("team", "list", "--json").out) == []
 
 
-def test_user_and_team_commands_set_explain_and_remove_access_rules(
+def test_access_rules_can_be_set_and_explained_and_removed_with_user_and_team_commands(
     toolfold: Toolfold,
 ) -> None:
     toolfold("user", "add", "ann")
@@ -196,7 +198,9 @@ def test_user_and_team_commands_set_explain_and_remove_access_rules(
     assert json.loads(toolfold("user", "show", "ann", "--json").out)["allowed"] == []
 
 
-def test_user_deny_rejects_an_access_rule_for_an_unknown_tool_server_or_toolset(toolfold: Toolfold) -> None:
+def test_user_deny_command_rejects_a_rule_for_an_unknown_tool_or_server_or_toolset(
+    toolfold: Toolfold,
+) -> None:
     toolfold("user", "add", "ann")
     for rule in ("wbe", "server:missing", "mcp-missing"):
         assert toolfold("user", "deny", "ann", rule).code == 4
@@ -211,7 +215,9 @@ def test_user_deny_rejects_an_access_rule_for_an_unknown_tool_server_or_toolset(
     assert toolfold("user", "unset", "ann", "tool:terminl").code == 0
 
 
-def test_user_commands_set_show_and_remove_usage_limits_of_a_user(toolfold: Toolfold) -> None:
+def test_usage_limits_of_a_user_can_be_set_and_shown_and_removed_with_user_commands(
+    toolfold: Toolfold,
+) -> None:
     toolfold("user", "add", "ann")
     toolfold("team", "add", "red")
     toolfold("team", "join", "red", "ann")
@@ -235,7 +241,7 @@ def test_user_commands_set_show_and_remove_usage_limits_of_a_user(toolfold: Tool
     assert toolfold("user", "limit", "ann").code == 2
 
 
-def test_user_explain_says_that_a_tool_is_held_or_disabled_and_how_to_enable_it(
+def test_user_explain_command_says_that_a_tool_is_disabled_or_needs_review_and_how_to_enable_it(
     toolfold: Toolfold,
     small: SmallServer,  # noqa: F811
 ) -> None:
@@ -267,7 +273,9 @@ def test_user_explain_says_that_a_tool_is_held_or_disabled_and_how_to_enable_it(
     assert toolfold("user", "explain", "ann", "other_tool").code == 4
 
 
-def test_user_commands_set_show_and_explain_rules_about_models_and_keys(toolfold: Toolfold) -> None:
+def test_rules_about_models_and_api_keys_can_be_set_and_shown_and_explained_with_user_commands(
+    toolfold: Toolfold,
+) -> None:
     toolfold("user", "add", "ann")
     allowed = toolfold("user", "allow", "ann", "model:gpt-*")
     assert allowed.code == 0
@@ -285,7 +293,7 @@ def test_user_commands_set_show_and_explain_rules_about_models_and_keys(toolfold
     assert toolfold("token", "add", "laptop", "--user", "ann", "--deny", "model:x").code == 3
 
 
-def test_user_show_says_how_models_without_a_known_price_count_towards_a_cost_limit(
+def test_user_show_command_says_how_models_without_a_known_price_count_towards_a_cost_limit(
     toolfold: Toolfold,
 ) -> None:
     toolfold("user", "add", "ann")
@@ -296,7 +304,9 @@ def test_user_show_says_how_models_without_a_known_price_count_towards_a_cost_li
     assert "proxy.prices" in shown
 
 
-def test_setting_default_access_to_deny_leaves_users_without_allow_rules_nothing(toolfold: Toolfold) -> None:
+def test_users_without_allow_rules_may_use_no_tool_or_model_if_the_default_access_is_deny(
+    toolfold: Toolfold,
+) -> None:
     toolfold("config", "set", "gateway.default_access", "deny")
     toolfold("user", "add", "ann")
     shown = toolfold("user", "show", "ann").out
@@ -308,7 +318,9 @@ def test_setting_default_access_to_deny_leaves_users_without_allow_rules_nothing
     assert "ann may use web_search" in toolfold("user", "explain", "ann", "web_search").out
 
 
-def test_identity_of_an_issuer_that_no_setting_names_prints_what_to_configure(toolfold: Toolfold) -> None:
+def test_adding_a_user_of_an_unconfigured_identity_provider_prints_the_settings_to_configure(
+    toolfold: Toolfold,
+) -> None:
     identity = ("--issuer", "https://login.example", "--subject", "7")
     for command in (("add", "ann"), ("set", "ann")):
         done = toolfold("user", *command, *identity)
@@ -323,7 +335,7 @@ def test_identity_of_an_issuer_that_no_setting_names_prints_what_to_configure(to
     assert "Did you mean https://login.example?" in near.err
 
 
-def test_revoking_a_token_without_a_user_deletes_what_was_learned_from_its_client(
+def test_revoking_a_token_without_a_user_deletes_the_messages_learned_from_its_client(
     toolfold: Toolfold,
 ) -> None:
     toolfold("token", "add", "desk")
