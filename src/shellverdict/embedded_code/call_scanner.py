@@ -1,4 +1,4 @@
-"""Analyze code of script languages by the functions that it calls.
+"""Analyze code in script languages by looking at the functions that the code calls.
 
 No language is parsed in full. The code is split into tokens, string assignments are recorded, and calls of
 functions that start programs, delete, write or evaluate are examined with their arguments, as far as these
@@ -73,7 +73,7 @@ _CALLS_BY_NAME = frozenset(
 
 
 def analyze_calls(code: str, language: str, depth: int = 0) -> CodeAnalysis:
-    """Return the effects of code in a script language, found by the functions that it calls."""
+    """Return the effects of code in a script language, derived from the functions that the code calls."""
     scanner = CallScanner(code, language, depth)
     scanner.scan()
     return scanner.analysis.build()
@@ -493,7 +493,7 @@ class CallScanner(ExpressionReader):
             self._apply_named_call(text, at + 1, self.arguments_at(at + 1))
 
     def _apply_named_call(self, name: str, at: int, arguments: list[list[Token]]) -> None:
-        """Add the call of a function whose name is a string: `call_user_func("system", "…")`."""
+        """Add the call of a function whose name is given as a string: `call_user_func("system", "…")`."""
         action = self.actions.get(name.lstrip(":"), "")
         if action == "needing":
             action = "node-process" if self.starts_programs else ""

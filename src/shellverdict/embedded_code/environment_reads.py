@@ -32,7 +32,7 @@ _MAX_VARIABLES = 32
 
 
 def find_environment_variables(code: str, language: str) -> dict[str, None]:
-    """Return the names of the environment variables that code reads; an empty name means all of them."""
+    """Return the names of the environment variables that code reads; an empty name means all variables."""
     variables: dict[str, None] = {}
     pattern = _PATTERNS.get(language)
     for match in pattern.finditer(code) if pattern else ():

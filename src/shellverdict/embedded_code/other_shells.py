@@ -243,7 +243,7 @@ _TCL_OPERATOR = re.compile(r"[|<>&0-9@]+&?|>>?.*|2>.*|<.*")
 
 
 def analyze_tcl(code: str, depth: int = 0) -> CodeAnalysis:
-    """Analyze Tcl and Expect code: programs it starts, text it sends them, files it writes or deletes."""
+    """Analyze Tcl and Expect code: programs started, text sent to them, files written or deleted."""
     analysis = AnalysisBuilder()
     code = code.replace('\\"', '"')
     names = set()

@@ -57,7 +57,7 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 @dataclass(slots=True)
 class InputAnalysis:
-    """Effects of the text written last to a process, and the reasons why they may be incomplete."""
+    """Effects of the text written last to a process, and the reasons why the analysis may be incomplete."""
 
     reading: CommandReading = field(default_factory=CommandReading)
     possible_reading: CommandReading = field(default_factory=CommandReading)

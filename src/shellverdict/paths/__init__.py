@@ -164,7 +164,7 @@ class PathClassifier:
         return EMPTY if self._session_parts is None else Word("/" + "/".join(self._session_parts))
 
     def with_fresh_limits(self) -> PathClassifier:
-        """Return a classifier with the same settings, but with unused lookup limits and empty caches."""
+        """Return a classifier with the same settings, but with reset lookup limits and empty caches."""
         copy = object.__new__(PathClassifier)
         copy.__dict__.update(self.__dict__)
         copy._lookups = _LookupState(MAX_LINK_LOOKUPS if self._follows_links else 0)

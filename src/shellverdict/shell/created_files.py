@@ -234,7 +234,7 @@ def _record_program_copies(run: ProgramRun, state: ShellState) -> None:
 def _record_packed_secret(
     run: ProgramRun, state: ShellState, is_confidential: Callable[[ProgramRun], bool]
 ) -> bool:
-    """Mark an archive as confidential if a secret file is packed into it; return False if there is none."""
+    """Mark an archive as confidential if a secret file is packed into it; return False if none is packed."""
     operands = _run_operands(run)
     if not any(is_confidential(replace(run, argv=(CAT, word), path=CAT)) for word in operands):
         return False

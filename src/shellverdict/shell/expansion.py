@@ -1,4 +1,4 @@
-"""Expand shell words, as they are typed, to the arguments that a program receives.
+"""Expand shell words, as typed in a command, into the arguments that a program receives.
 
 In bash's order: braces, tilde, parameters, command substitutions, arithmetic, field splitting. File patterns
 stay patterns. The output of command substitutions is requested from the reader, which alone can analyse

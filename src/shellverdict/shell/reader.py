@@ -105,7 +105,7 @@ def read_command(
     variables: Mapping[str, Word] = NO_VARIABLES,
     budget: Budget | None = None,
 ) -> CommandReading:
-    """Analyze a command and return the programs it would run. Stops within the budget and raises nothing.
+    """Analyze a command and return the programs it would run. Stays within the budget and never raises.
 
     `initial_cwd` is the absolute path that a relative `cwd` is relative to; empty if unknown.
     `is_confidential` returns True if a run prints a secret. `variables` are exported variables left by
