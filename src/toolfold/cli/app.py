@@ -147,7 +147,7 @@ class Invocation:
 
 
 class _StderrHandler(logging.Handler):
-    """Log handler that writes to the current `sys.stderr`, which a spinner replaces while it is shown."""
+    """Log handler that writes to the current `sys.stderr`, which is replaced while a spinner is shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -180,7 +180,7 @@ class _GatewayStatus:
         self.file = StatusFile(config.paths.state_dir / "gateway" / "status", self._describe)
 
     def watch(self, gateway: Gateway) -> None:
-        """Start writing the clients of this gateway to the status file."""
+        """Start to record the connected clients of this gateway in the status file."""
         self._gateway = gateway
 
     def _describe(self) -> dict[str, Any]:
