@@ -115,7 +115,7 @@ def _keep_arguments(overrides: Overrides, user_file: Path | None, trusted: bool 
 
 
 def check_server(name: str, settings: McpServerSettings | Mapping[str, object]) -> McpServerSettings:
-    """Validate settings of a server that were passed as an argument, and return them. Raises ConfigError."""
+    """Validate server settings that were passed as an argument, and return them. Raises ConfigError."""
     value = settings.model_dump(exclude_unset=True) if isinstance(settings, McpServerSettings) else settings
     tree = node_from_value({"mcp": {"servers": {name: dict(value)}}}, _ARGUMENT_LOCATION)
     home = _home_directory(os.environ)

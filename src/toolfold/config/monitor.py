@@ -169,7 +169,7 @@ class SettingsMonitor:
         return WatchedCall(self, call, executes=executes, noted=noted)
 
     def find_unusable(self, paths: Iterable[Path]) -> list[str]:
-        """Check the files `paths` now; return a description of each change that the user has not accepted.
+        """Return a description of each change of the files `paths` that the user has not accepted.
 
         A tool call in progress that made one of the changes is told so in its result.
         """
@@ -458,7 +458,7 @@ def _absolute(path: Path) -> Path:
 
 
 def _is_running(pid: int, began: str) -> bool:
-    """Return True if a process still runs; without /proc, this may be a new process with the same id."""
+    """Return True if a process still runs; without /proc, also if a new process has the same id."""
     start = _start_time(pid)
     if start is not None:
         return start == began
