@@ -1,4 +1,4 @@
-"""Analyze what a tool call would do before it runs.
+"""Analyze the effects of a tool call before it runs.
 
 A tool declares which of its arguments are commands and which are paths that it writes; without a
 declaration, usual argument names are used. What an MCP server says about its own tools is believed if it
