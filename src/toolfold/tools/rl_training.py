@@ -178,7 +178,7 @@ class TrainingTools:
         }
 
     def configure(self, args: Json, _: CallContext) -> Json:
-        """Store parameters for the next run of a training environment, and return all of them."""
+        """Store parameters for the next run of a training environment, and return all stored parameters."""
         name = args["environment"]
         environment = self._find_environment(name)
         stored = {**self._read_configured(name, environment), **args.get("parameters", {})}
