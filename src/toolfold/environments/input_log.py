@@ -58,7 +58,7 @@ class InputLog:
 
 
 class InputLogs:
-    """Input logs of the processes that this runtime started; the oldest are dropped beyond MAX_LOGS."""
+    """Input logs of the processes that this runtime started; beyond MAX_LOGS, the oldest are dropped."""
 
     def __init__(self) -> None:
         self._logs: OrderedDict[str, InputLog] = OrderedDict()

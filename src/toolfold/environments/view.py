@@ -82,7 +82,7 @@ class FileView:
         self.mounts[path] = ViewMount(MountKind.WRITABLE if writable else MountKind.READ_ONLY, source)
 
     def cover(self, path: Path) -> None:
-        """Hide a file or directory in the sandbox, in case a visible directory contains it."""
+        """Hide a file or directory in the sandbox, so that it stays hidden if its parent is visible."""
         self.mounts[path] = ViewMount(MountKind.COVER)
 
     def is_shown(self, path: Path) -> bool:
