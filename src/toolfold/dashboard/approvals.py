@@ -87,7 +87,7 @@ class PageApprover:
         return pending.future.result()
 
     def answer(self, pending_id: str, answer: str) -> bool:
-        """Answer an approval question; return False if it is no longer open or does not accept this answer.
+        """Answer an approval question; return False if it is no longer open or does not offer this answer.
 
         Blocks if the question waits on another replica.
         """
