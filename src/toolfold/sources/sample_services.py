@@ -71,13 +71,13 @@ class SampleService:
         return copy.deepcopy(self._choose_action(words)(kind, args))
 
     def _choose_action(self, words: list[str]) -> Callable[[str, Json], Json]:
-        """Return the action that the words of a tool name stand for; a change if no word is known."""
+        """Return the action for the words of a tool name: delete, list, read, create or (default) change."""
         named = {self._actions[word] for word in words if word in self._actions}
         actions = {"delete": self._delete, "list": self._list, "read": self._read, "create": self._add}
         return next((action for name, action in actions.items() if name in named), self._change)
 
     def _find_kind(self, words: list[str]) -> str:
-        """Return the kind of record used by a tool: the longest kind whose words are all in its name."""
+        """Return the kind of record that a tool's name mentions; the longest if it mentions several kinds."""
         singular = {_singular(word) for word in words}
         known = [kind for kind in self._records if {_singular(each) for each in kind.split()} <= singular]
         if known:

@@ -52,7 +52,7 @@ def _install_finder() -> None:
 
 
 class _SourceOnlyLoader(SourceFileLoader):
-    """Module loader that neither runs nor writes bytecode."""
+    """Module loader that neither reads nor writes cached bytecode."""
 
     def get_code(self, fullname: str) -> CodeType:
         file = self.get_filename(fullname)

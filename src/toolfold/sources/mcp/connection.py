@@ -205,7 +205,7 @@ class ServerConnection:
         )
 
     async def _has_entries(self, capability: Any, *methods: str) -> bool:
-        """Return True if the server lists resources or prompts, or does not respond in time."""
+        """Return True if one of the list methods returns entries, or the server does not respond in time."""
         from mcp import MCPError
 
         if capability is None:
@@ -367,7 +367,7 @@ class ServerConnection:
         return self.protocol in MODERN_PROTOCOL_VERSIONS
 
     async def _run(self) -> None:
-        """Keep the transport and the SDK's client open, in one task as the SDK requires."""
+        """Keep the transport and the SDK's client open, both in a single task as the SDK requires."""
         try:
             async with self._open_transport() as transport, self._open_client(transport) as client:
                 self._client = client
@@ -550,7 +550,7 @@ class ServerConnection:
             raise await self._to_fault(error, NotStarted) from None
 
     async def _to_fault(self, error: BaseException | None, otherwise: type[ServerFailed]) -> ServerFailed:
-        """Convert an exception to a ServerFailed without secrets, of the type `otherwise` by default."""
+        """Convert an exception to a ServerFailed without secrets; unknown errors get the type `otherwise`."""
         fault = unwrap_group(await self._find_cause(error))
         if isinstance(fault, ServerFailed):
             return fault
@@ -567,7 +567,7 @@ class ServerConnection:
         return ConnectionLost(self.server, f"disconnected: {reason}", advice=UNKNOWN_EFFECT_ADVICE)
 
     async def _find_cause(self, error: BaseException | None) -> BaseException | None:
-        """Return the exception that ended the connection; `error` if there is none."""
+        """Return the exception that ended the connection, or `error` if no such exception is known."""
         task = self._task
         if task is None or not self._disconnected.is_set() or self._process is not None:
             return error
@@ -590,7 +590,7 @@ _CALL_RELAY: ContextVar[CallRelay | None] = ContextVar("toolfold_call_relay", de
 
 
 async def _run_for_client(relay: CallRelay | None, work: Awaitable[Any]) -> Any:
-    """Await a request made for a gateway client, so that the client's capabilities are sent with it."""
+    """Await a request on behalf of a gateway client; the request declares that client's capabilities."""
     _CALL_RELAY.set(relay)
     return await work
 

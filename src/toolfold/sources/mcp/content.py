@@ -69,7 +69,7 @@ def tool_result_content(result: Any, server: str, *, mark: TextMarker = leave_un
 
 
 def mark_result(result: R, mark: TextMarker) -> R:
-    """Mark injected instructions in a result that is passed on to MCP clients.
+    """Put markers around injected instructions in a result that is passed on to MCP clients.
 
     The one place where results of tools, resources and prompts are marked for protocol clients. Names, URIs
     and data stay as they are: clients send them back.
@@ -247,7 +247,7 @@ def _result_to_json(result: Any) -> Mapping[str, Any]:
 
 
 def _is_redundant_text(texts: Sequence[str], structured: Any) -> bool:
-    """Return True if the structured value of a result, or one of its members, repeats its texts."""
+    """Return True if the texts of a result only repeat its structured value or a member of that value."""
     pairs = [(text.strip(), _parse_json(text)) for text in texts]
     parts = [structured, *(structured.values() if isinstance(structured, Mapping) else ())]
     if len(pairs) == 1 and any(_matches_text(part, pairs[0]) for part in parts):
@@ -274,7 +274,7 @@ def _parse_json(text: str) -> Any:
 
 
 def _decode_text(blob: Any, mime: str) -> str | None:
-    """Decode binary content whose MIME type is text; None if it is not text."""
+    """Decode binary content that has a text MIME type; return None if the type or the bytes are not text."""
     plain = mime.partition(";")[0].strip().lower()
     if not (plain.startswith("text/") or plain in _TEXT_TYPES or plain.endswith(("+json", "+xml"))):
         return None

@@ -57,7 +57,7 @@ _EVENT_FIELDS = (b"event:", b"data:", b"id:")
 
 
 class HandoverTransport(httpx2.AsyncBaseTransport):
-    """HTTP transport that sends only requests for which no response has been stored by `hand_over`."""
+    """HTTP transport that answers a request with the response stored by `hand_over`, or sends the request."""
 
     def __init__(
         self, inner: httpx2.AsyncBaseTransport, find_request_id: Callable[[httpx2.Request], Any]
@@ -126,7 +126,7 @@ class DirectCalls:
         """Tasks that read the rest of a response."""
 
     def wrap(self, send: SendRawRequest, requests: RawRequests) -> SendRawRequest:
-        """Return a function that sends tool calls over persistent connections, other requests with `send`."""
+        """Return a function that sends tool calls over persistent connections, and all else with `send`."""
 
         async def send_request(
             method: str, params: Mapping[str, Any] | None, opts: Any = None, **options: Any
@@ -289,7 +289,7 @@ def _is_modern(headers: Mapping[str, str]) -> bool:
 async def _read_response(
     id_: int, response: Response, body: AsyncIterator[bytes], parts: list[bytes]
 ) -> JSONRPCResponse | JSONRPCError | None:
-    """Return the response to a call; None if the SDK must handle the body received so far in `parts`."""
+    """Read the response to a call, adding its chunks to `parts`; return None if the SDK must parse them."""
     headers = {name.lower(): value for name, value in response.headers}
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if response.status != 200 or b"set-cookie" in headers or b"content-encoding" in headers:

@@ -106,7 +106,7 @@ class ElicitationRequest:
 
 @dataclass(frozen=True, slots=True)
 class ElicitationReply:
-    """A person's reply: `accept` with the values of the form, `decline`, or `cancel` without a reply."""
+    """A person's reply: `accept` with the values of the form, `decline`, or `cancel` (no answer)."""
 
     action: Literal["accept", "decline", "cancel"]
     values: Mapping[str, Any] = field(default_factory=dict)

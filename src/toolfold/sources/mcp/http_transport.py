@@ -165,7 +165,7 @@ class _PendingRequests:
         self._sent_ids.append(id_)
 
     def check_message(self, item: Any) -> Any:
-        """Return a received message, or an error response to the only pending request if it is invalid."""
+        """Return a received message or, if it is invalid, an error response to the only pending request."""
         message = getattr(item, "message", None)
         id_ = getattr(message, "id", None)
         if isinstance(item, Exception) and b"jsonrpc" in _rejected_input(item):
@@ -251,7 +251,7 @@ def _guard_transport(
     max_event_bytes = MAX_MESSAGE_BYTES if has_direct_responses else MAX_SSE_EVENT_BYTES
 
     class GuardedTransport(httpx2.AsyncBaseTransport):
-        """Converts network errors and unusable HTTP responses to JSON-RPC error responses."""
+        """Converts network errors and invalid or oversized HTTP responses to JSON-RPC error responses."""
 
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
             if request.method == "DELETE":

@@ -43,7 +43,7 @@ class ItemLists:
         fetch_page: FetchPage,
         notify: Callable[[str, str], None],
     ) -> None:
-        """Create empty lists; call `notify` with server and kind of list when a list has changed."""
+        """Create empty lists; `notify` is called with server and kind of list when a list has changed."""
         self._cache, self._settings, self._fetch_page, self._notify = cache, settings, fetch_page, notify
         self._known: dict[str, dict[str, list[Json]]] = {}
         self._fetch_tasks: dict[tuple[str, str], asyncio.Task[bool]] = {}
@@ -70,7 +70,7 @@ class ItemLists:
         return _parse_items(method, self._cached_lists(server).get(method, ()))
 
     def refresh(self, server: str, kind: str = "") -> bool:
-        """Fetch a server's cached lists again, or only one kind; return False if none is cached."""
+        """Fetch a server's cached lists again, or the list of one kind; return False if none is cached."""
         methods = [each for each in self._cached_lists(server) if kind in ("", ITEM_LISTS[each][0])]
         for method in methods:
             self._start_fetch(server, method)

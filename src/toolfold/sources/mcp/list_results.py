@@ -82,7 +82,7 @@ def _read_entries(kind: _Kind, value: Any, problems: list[str]) -> Sequence[Any]
 
 
 def _repair_envelope(result: Mapping[str, Any], problems: list[str]) -> Json:
-    """Return the other fields of a list result (cursor, caching), made valid for every protocol revision."""
+    """Return the fields of a list result besides its entries (cursor, caching), valid in every revision."""
     cursor = result.get("nextCursor")
     if cursor is not None and not isinstance(cursor, str):
         problems.append(

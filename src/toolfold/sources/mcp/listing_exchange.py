@@ -91,7 +91,7 @@ class ListingExchange:
         self._start()
 
     def follow(self) -> None:
-        """Start using the tool lists that other replicas store."""
+        """Start to apply the tool lists that other replicas store in the database."""
         self._start()
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ class ImageInfo:
 
 
 def detect_image(data: bytes) -> ImageInfo | None:
-    """Return type and size of an image, or None if models do not accept it."""
+    """Return type and size of an image; None if models do not accept images of its type."""
     if data.startswith(_PNG):
         info = ImageInfo("image/png", _read_big_endian(data, 16, 4), _read_big_endian(data, 20, 4))
     elif data.startswith((b"GIF87a", b"GIF89a")):

@@ -83,7 +83,7 @@ class ToolNames:
 
 
 class _Namespace:
-    """Unique tool names, each with the server's prefix and the server's name for the tool."""
+    """Unique tool names, each composed of the server's prefix and the server's name for the tool."""
 
     def __init__(self, label: str, prefixes: Mapping[str, str], taken: Iterable[str]) -> None:
         """Create a namespace; `label` starts the names that need a hash to be unique or valid."""
@@ -105,7 +105,7 @@ class _Namespace:
         return self._prefixes.get(server, f"{self._label}{server}_")
 
     def _is_owner(self, server: str, plain: str) -> bool:
-        """Return True if the name `plain` belongs to this server, although other prefixes may match it."""
+        """Return True unless another server's prefix matches the name `plain` better than this server's."""
         own = self._prefix_of(server)
         others = ((each, prefix) for each, prefix in self._prefixes.items() if each != server)
         return not any(
@@ -114,7 +114,7 @@ class _Namespace:
 
 
 def _digest_name(label: str, tool: str) -> str:
-    """Return a name with a hash of label and tool, for a tool whose plain name would be ambiguous.
+    """Return a name with a hash of label and tool, for a tool whose plain name could also mean another tool.
 
     `mcp__a__b__c` can mean tool `c` of server `a__b` or tool `b__c` of `a`. The longer digest is used: to
     collide with another server's tool takes 2**60 attempts.

@@ -108,7 +108,7 @@ class SharedListings:
         self._database.execute("DELETE FROM tool_listings WHERE server = %s", (name,))
 
     def follow(self, callback: Callable[[], None]) -> SharedCopy[dict[ListingKey, str]]:
-        """Return the checksums of all stored lists, kept up to date; call `callback` after each change."""
+        """Return an up-to-date copy of the checksums of all lists; call `callback` after each change."""
         copy = SharedCopy(self._database, TOPIC, self._read_checksums, "tool lists of MCP servers")
 
         def read_again() -> None:

@@ -45,7 +45,7 @@ class StdioTransport:
         *,
         limits: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """Create a transport; `limits` are timeouts for methods to which servers may not respond."""
+        """Create a transport; `limits` are timeouts for methods to which some servers never respond."""
         self._process, self._note, self._disconnected, self._limits = process, note, disconnected, limits
         self._pending: dict[Any, float] = {}
         """Pending requests: id → time of sending."""
@@ -175,7 +175,7 @@ class StdioTransport:
             self._start_suspicion_timer(f"wrote a line that is not a message: {text[:120]!r}")
 
     def _start_suspicion_timer(self, reason: str) -> None:
-        """Fail the pending requests after suspicious output, unless a valid response follows soon."""
+        """Start a timer that fails the pending requests if no valid response follows the invalid output."""
         if self._suspicion_timer or not self._pending:
             return
         now = time.monotonic()

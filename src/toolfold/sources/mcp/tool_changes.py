@@ -103,7 +103,7 @@ SENSITIVE_NAMES = _DATA_WORDS | _CONVERSATION_WORDS | _EFFECT_WORDS
 
 
 def find_meaningful_changes(before: ListedTool, after: ListedTool) -> tuple[str, ...]:
-    """Return the changes of a tool that a person must decide about; empty if all changes are harmless.
+    """Return the changes of a tool that a person must decide about; empty if no change needs a decision.
 
     Harmless, compared with the accepted version, are:
 
@@ -197,7 +197,7 @@ def _find_annotation_changes(before: ListedTool, after: ListedTool) -> Iterator[
 
 
 def _find_approval_changes(before: ListedTool, after: ListedTool) -> Iterator[str]:
-    """Yield changes of a tool that reduce approval prompts or change which arguments are checked."""
+    """Yield changes of a tool that lead to fewer approval prompts or change which arguments are checked."""
     (old_effects, old_meanings), (new_effects, new_meanings) = (
         approval_traits(before),
         approval_traits(after),
@@ -249,7 +249,7 @@ def _is_harmless_keyword(key: str, old: Any, new: Any) -> bool:
 
 
 def _is_narrower(key: str, old: Any, new: Any) -> bool:
-    """Return True if a changed length limit is harmless: it forbids empty values or lowers the maximum.
+    """Return True if a changed length limit only forbids empty values or lowers the maximum.
 
     A higher minimum would make the model send more than before, so it is not harmless.
     """
@@ -377,7 +377,7 @@ def _accepts_text(schema: Mapping[str, Any]) -> bool:
 
 
 def _find_title_changes(before: ListedTool, after: ListedTool) -> Iterator[str]:
-    """Yield suspicious changes of titles, because people see titles in approval prompts."""
+    """Yield changes of titles that a person must decide about, because approval prompts show titles."""
     accepted_words = set(_split_words(json.dumps(before.to_json(), ensure_ascii=False)))
     old = dict(_iter_titles(before))
     changed = {path: title for path, title in _iter_titles(after) if title and title != old.get(path, "")}

@@ -74,7 +74,7 @@ class Listing:
 
 
 def parse_tools(tools: Iterable[Mapping[str, Any]]) -> tuple[tuple[ListedTool, ...], tuple[str, ...]]:
-    """Parse a `tools/list` result; return the usable tools, and the reasons why others are unusable.
+    """Parse a `tools/list` result; return the valid tools, and a description of each problem found.
 
     If two tools have the same name, the first is used.
     """

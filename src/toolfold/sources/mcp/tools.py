@@ -68,7 +68,7 @@ _READ_ONLY = frozenset({Effect.READ})
 def build_tools(
     server: str, settings: McpServerSettings, listed: Iterable[ListedTool], names: ToolNames, call: CallTool
 ) -> list[Tool]:
-    """Create the registry tools of an MCP server; unusable tools are skipped and logged."""
+    """Create the registry tools of an MCP server; skip invalid tools and log the reasons."""
     tools: dict[str, Tool] = {}
     for each in listed:
         if not is_wanted(settings, each.name):

@@ -153,7 +153,7 @@ class Trust:
         return self._store_accepted(server, replace(result, updated=tuple(updated)))
 
     def check_call(self, server: str, policy: Policy, tool: ListedTool) -> HeldTool | None:
-        """Return None if the tool's current definition may be called, else the reason. Raises ConfigError.
+        """Return None if the tool may be called as now defined, otherwise the reason. Raises ConfigError.
 
         Compares pins only: scanning a held tool at every call would let a server consume time.
         """
@@ -195,7 +195,7 @@ class Trust:
         return False if isinstance(lock, SharedPins) else lock.forget(server)
 
     def _effective_pins(self, server: str, tools: Iterable[ListedTool]) -> Pins | None:
-        """Return a server's accepted tools, without suspicious tools that were not accepted on this machine.
+        """Return a server's accepted tools, except those with scan findings not accepted on this machine.
 
         The project's lock file may come from the author of the tools: a suspicious tool must have been
         accepted on this machine as well.
@@ -225,7 +225,7 @@ class Trust:
             self._local_lock.record_updates(_local_lock_key(server, lock), updated, pins)
 
     def _was_harmless(self, server: str, tool: ListedTool, pins: Pins) -> bool:
-        """Return True if this change of an accepted tool has already been found harmless."""
+        """Return True if this change of an accepted tool was already found to need no review."""
         pin = pins.get(tool.name)
         return pin is not None and (server, pin.fingerprint, tool.fingerprint) in self._harmless_changes
 

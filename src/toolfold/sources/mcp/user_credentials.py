@@ -29,7 +29,7 @@ def find_key_file(config: Config) -> Path:
 
 
 def open_credentials(config: Config, database: Database | None) -> CredentialStore:
-    """Open the stored credentials: in the database shared by replicas, or else in a file.
+    """Open the stored credentials: in the database shared by replicas or, without a database, in a file.
 
     The keys are read when they are needed. Without a database, a key is created if there is none. Replicas
     need the same keys, so they are never created for a database.

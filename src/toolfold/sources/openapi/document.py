@@ -47,7 +47,7 @@ class OpenApiDocument:
 
     @property
     def uses_json_schema(self) -> bool:
-        """Return True for OpenAPI 3.1, whose schemas are standard JSON Schemas."""
+        """Return True if the document is OpenAPI 3.1, in which schemas are standard JSON Schemas."""
         return self.version.startswith("3.1")
 
     def list_servers(self, owner: Json | None = None) -> list[str]:

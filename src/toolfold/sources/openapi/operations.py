@@ -386,7 +386,7 @@ class _OperationReader:
         return described, files
 
     def _is_file(self, schema: Any, name: str, described: Json) -> bool:
-        """Return True if a form field is a file: binary text in OpenAPI 3.0, content types in 3.1."""
+        """Return True if a form field is a file: `format: binary` (OpenAPI 3.0), `contentMediaType` (3.1)."""
         if described.get("format") == "binary" or described.get("items", {}).get("format") == "binary":
             return True
         owner = self._document.resolve(schema)
@@ -402,7 +402,7 @@ def _has_changing_verb(operation: Json) -> bool:
 
 
 def _list_forms(url: str) -> set[str]:
-    """Return the URL without a trailing slash; with http and https variants if it has no scheme."""
+    """Return the URL without a trailing slash and, if it has no scheme, its http and https variants."""
     plain = url.rstrip("/")
     return {plain, f"https:{plain}", f"http:{plain}"} if plain.startswith("//") else {plain}
 
@@ -422,7 +422,7 @@ def _choose_argument(name: str, location: str, properties: Mapping[str, Any]) ->
 
 
 def _find_parameter_schema(parameter: Json) -> tuple[bool, Any]:
-    """Return the schema of a parameter, and before it True if its value is encoded as JSON."""
+    """Return True if a parameter's value is encoded as JSON, and the schema of the parameter."""
     content = parameter.get("content")
     if isinstance(content, dict) and content:
         media = next(iter(content.values()))

@@ -154,7 +154,7 @@ class ApiClient:
         return answer
 
     async def _read_value(self, document: FetchedDocument) -> Any:
-        """Return the body as parsed JSON or text; as text if injected instructions in it were marked."""
+        """Return the body as parsed JSON; as text if it is not JSON, was truncated or contains injections."""
         if not document.data:
             return None
         if not _is_text(document):
@@ -198,7 +198,7 @@ def find_next_page(operation: ApiOperation, document: FetchedDocument, value: An
 
 
 def _find_next_field(value: Any, *, links: bool) -> str:
-    """Return the cursor of the next page from a JSON response; if `links`, the URL of the next page."""
+    """Return the cursor of the next page in a JSON response or, with `links`, the URL of the next page."""
     if not isinstance(value, dict):
         return ""
     owners = [value, *(each for each in value.values() if isinstance(each, dict))]

@@ -31,7 +31,7 @@ class ImportCandidate:
 def build_candidates(
     servers: Iterable[ImportedServer], known: Mapping[str, McpServerSettings]
 ) -> tuple[ImportCandidate, ...]:
-    """Return each distinct server once, in order; `known` are the servers already configured."""
+    """Return one import candidate per distinct server; `known` are the servers already configured."""
     chosen: dict[tuple[str, str], ImportCandidate] = {}
     for imported in servers:
         server, name = parse_server_settings(imported.settings), normalise_server_name(imported.name)
@@ -55,7 +55,7 @@ def normalise_server_name(text: str) -> str:
 
 
 def _choose_free_name(name: str, source: ClientConfigFile, taken: set[str]) -> str:
-    """Return the name, or the name with the client's name and a number appended."""
+    """Return the name if it is free; otherwise append the client's name and, if necessary, a number."""
     folded = {each.casefold() for each in taken}
     options = [
         name,

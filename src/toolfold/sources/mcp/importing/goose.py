@@ -1,4 +1,4 @@
-"""Configuration format of Goose: YAML with a mapping `extensions`, only some of which are MCP servers."""
+"""Configuration format of Goose: YAML with a mapping `extensions`; only some extensions are MCP servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _list_entries(document: Json, _context: ImportContext) -> Mapping[str, Any]:
 
 
 def _flatten(entry: Any) -> Any:
-    """Merge the nested `config` mapping that some versions of Goose write into the entry."""
+    """Merge the nested mapping `config`, which some versions of Goose write, into its entry."""
     inner = entry.get("config") if isinstance(entry, Mapping) else None
     if not isinstance(inner, Mapping):
         return entry

@@ -97,7 +97,7 @@ def _iter_vscode_files(user: Path) -> Iterator[Path]:
 
 
 def _is_other_vscode_file(file: Path) -> bool:
-    """Return True for a VS Code file from which servers are read, but to which none are written."""
+    """Return True for a VS Code file that may contain servers, but to which no new servers are added."""
     return file.name == "settings.json" or file.parent.parent.name == "profiles"
 
 

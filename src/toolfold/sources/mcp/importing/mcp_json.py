@@ -60,7 +60,7 @@ def _read_command(entry: EntryReader) -> None:
 
 
 def _read_oauth(entry: EntryReader) -> None:
-    """Read the OAuth client settings of an entry, whose keys have several spellings."""
+    """Read the OAuth client settings of an entry; clients spell the keys in several ways."""
     reader = EntryReader({**entry.read_mapping("auth"), **entry.read_mapping("oauth")}, entry.variables)
     oauth: Json = {
         "client_id": reader.read_text("clientId", "CLIENT_ID", "client_id", is_value=True),

@@ -238,7 +238,7 @@ def _open_logins(logins: LoginStore | Path) -> LoginStore:
 async def _fetch_challenge(
     server: str, settings: McpServerSettings, url: str, environment: Mapping[str, str]
 ) -> Any:
-    """Send a ping without a token and return the server's 401 response; an empty 401 for any other status.
+    """Send a ping without a token and return the server's 401 response, or an empty one for another status.
 
     Raises NotStarted if the server cannot be reached.
     """

@@ -59,7 +59,7 @@ class AuthHttpClient:
         await self._client.aclose()
 
     async def send(self, request: httpx2.Request, *, required_field: str | None = None) -> httpx2.Response:
-        """Send a request and read the whole response. Raises AuthError if a required field is missing.
+        """Send a request and read the response. Raises AuthError if the response lacks a required field.
 
         By default, a posted form must return a token and a posted JSON document a client.
         """

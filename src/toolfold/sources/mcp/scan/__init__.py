@@ -38,7 +38,7 @@ def scan_tool(
 def scan_tools(
     tools: Iterable[ListedTool], server: str, others: Mapping[str, Sequence[ListedTool]]
 ) -> list[tuple[ScanFinding, ...]]:
-    """Return the scan findings for each tool of one server; faster than one call per tool."""
+    """Return the scan findings for each tool of one server; faster than calling `scan_tool` for each."""
     from toolfold.sources.mcp.scan import scanner
 
     return scanner.scan_tools(tools, server, others)
@@ -63,7 +63,7 @@ def find_injections(text: str) -> list[tuple[int, int]]:
 
 
 def neutralise_text(text: str, findings: Iterable[ScanFinding]) -> str:
-    """Return the text with injected instructions marked as data and hidden characters removed."""
+    """Return the text without hidden characters, and with markers around injected instructions."""
     from toolfold.sources.mcp.scan import scanner
 
     return scanner.neutralise_text(text, findings)

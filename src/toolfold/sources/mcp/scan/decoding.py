@@ -136,7 +136,7 @@ def _shift_letter(letter: str, by: int) -> str:
 
 
 def _decode_initials(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Yield suspicious words formed by the first letters of the lines or sentences."""
+    """Yield the first letters of lines or sentences if they spell a word that is typical of injections."""
     for parts in (text.split("\n"), re.split(r"[.!?]\s+", text)):
         letters = "".join(part.strip()[:1].lower() for part in parts)
         if len(letters) >= 6 and _has_suspicious_word(letters):

@@ -68,7 +68,7 @@ def find_strong_passages(text: str) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """A suspicious passage of a file, with its text and surroundings for further checks."""
+    """A possible instruction to the model in a file, with its text and surroundings for further checks."""
 
     passage: Passage
     sentence: Sentence
@@ -147,7 +147,7 @@ def _acts_covertly(evidence: _Evidence) -> bool:
 
 
 def _sends_data_away(evidence: _Evidence) -> bool:
-    """Return True if a passage asks to send data to a URL or e-mail address, or a secret anywhere."""
+    """Return True if a passage asks to send data to a URL or e-mail address, or to send a secret."""
     sentence, score = evidence.sentence, evidence.passage.score
     if not sentence.has_all("send"):
         return False

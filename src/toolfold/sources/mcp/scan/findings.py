@@ -10,7 +10,7 @@ FindingKind = Literal["hidden", "addressed", "encoded", "annotation", "shadow"]
 
 @dataclass(frozen=True, slots=True)
 class ScanFinding:
-    """One suspicious property of a tool or text, described for a person."""
+    """One property of a tool or text that suggests an attack, described for a person."""
 
     kind: FindingKind
     where: str

@@ -65,7 +65,7 @@ def find_hidden_runs(text: str) -> Iterator[HiddenRun]:
 
 
 def find_padding(text: str) -> tuple[int, int] | None:
-    """Return the span of white space long enough to push the following text out of view."""
+    """Return the span of white space that pushes the following text out of view; None if there is none."""
     for match in _PADDING.finditer(text):
         if text[match.end() : match.end() + 200].strip():
             return match.span()

@@ -154,7 +154,7 @@ _Rule = Callable[[Sentence, TextContext, _WeightSum], None]
 
 
 def find_instructions(text: str, context: TextContext) -> Iterator[Passage]:
-    """Yield the suspicious passages of a text; if there are none, the first suspicious pair of sentences."""
+    """Yield the passages that look like injections; if there are none, the first such pair of sentences."""
     if context.is_result or len(text) > MAX_EMBEDDED_CHARS:
         context = replace(context, without_embedding=True)
     windows = [_single_window(each) for each in split_sentences(text)]
@@ -169,7 +169,7 @@ def find_instructions(text: str, context: TextContext) -> Iterator[Passage]:
 
 
 def max_weight(text: str, context: TextContext) -> float:
-    """Return the largest suspicion weight of any sentence in a text."""
+    """Return the largest weight of any sentence in a text; a high weight suggests an injection."""
     context = replace(context, without_embedding=True)  # for hidden or encoded text the words suffice
     passages = [_weigh(_single_window(each), context) for each in split_sentences(text)]
     return max((max(each.weight, WEIGHT_THRESHOLD * each.is_suspicious) for each in passages), default=0.0)
@@ -191,7 +191,7 @@ def _single_window(sentence: Sentence) -> _Window:
 
 
 def _find_in_pairs(windows: Sequence[_Window], context: TextContext) -> Iterator[Passage]:
-    """Yield the first suspicious pair of sentences, because two sentences may share an instruction."""
+    """Yield the first pair of sentences that looks like an injection; an injection may span two sentences."""
     for window in _iter_pairs(windows):
         passage = _weigh(window, context)
         if passage.is_suspicious:

@@ -87,7 +87,7 @@ def find_injections(text: str) -> list[tuple[int, int]]:
 
 
 def neutralise_text(text: str, findings: Iterable[ScanFinding]) -> str:
-    """Return the text with injected instructions marked as data and hidden characters removed."""
+    """Return the text without hidden characters, and with markers around injected instructions."""
     if not any(True for _ in findings):
         return text
     visible = remove_hidden_runs(text).replace("⟦", "[").replace("⟧", "]")
