@@ -89,7 +89,7 @@ def _offered_answers(request: ApprovalRequest) -> list[Answer]:
 
 
 def _explain_answer(answer: Answer, request: ApprovalRequest) -> str:
-    """Return which calls an approval answer permits, and for how long."""
+    """Return a text that says which calls an approval answer permits, and for how long."""
     if answer is Answer.ONCE:
         return "this call only"
     if answer is Answer.SESSION:
@@ -127,7 +127,7 @@ class PausedCall:
             self._has_paused_or_ended.set_result(None)
 
     async def ask_client(self, request: mcp_types.InputRequest) -> Json:
-        """Send a request to the client and return its response, which arrives when it repeats the call."""
+        """Send a request to the client and return its response, which it sends when repeating its call."""
         async with self._question_lock:  # one question at a time
             self._response = asyncio.get_running_loop().create_future()
             self._request = request

@@ -64,7 +64,7 @@ class ClientRecords:
         )
 
     def _remove_credentials(self, user_id: str) -> None:
-        """Delete the stored credentials of a user, for which the encryption key is not needed."""
+        """Delete the stored credentials of a user; this does not require the encryption key."""
         from toolfold.sources.mcp.user_credentials import open_credentials
 
         with closing(open_credentials(self._config, self._database)) as credentials:

@@ -75,7 +75,7 @@ def to_call_result(result: ToolResult) -> mcp_types.CallToolResult | mcp_types.I
 
 
 def mark_server_state(result: mcp_types.InputRequiredResult) -> mcp_types.InputRequiredResult:
-    """Mark the state in a server's request for input, so that the gateway returns it to that server."""
+    """Tag the state in a server's request for input, so that the gateway can return it to that server."""
     return result.model_copy(update={"request_state": SERVER_STATE_PREFIX + (result.request_state or "")})
 
 

@@ -51,7 +51,7 @@ class Handover:
 
 
 def start_early_answers(arguments: Sequence[str]) -> EarlyAnswers | EarlyHttpAnswers | None:
-    """Start to answer list requests from an earlier run's recorded answers; None if that is impossible."""
+    """Start to answer list requests with an earlier run's answers; return None if that is impossible."""
     is_stdio = ("mcp", "serve") in itertools.pairwise(arguments)
     if "serve" not in arguments or (is_stdio and not has_client_pipes()):
         return None
@@ -134,7 +134,7 @@ class EarlyAnswers:
         return bool(chunk) and len(self._received) < MAX_RECEIVED_BYTES
 
     def _send_responses(self) -> bool:
-        """Write as much of the responses as the pipe accepts; return False if all of it was written."""
+        """Write as much of the responses as the pipe accepts; return True if a part remains unsent."""
         with contextlib.suppress(BlockingIOError):
             while self._unsent:
                 sent = os.write(self._pipes.output, self._unsent[:_CHUNK_BYTES])

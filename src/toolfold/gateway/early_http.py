@@ -156,7 +156,7 @@ class _EarlyConnection:
         return OpenConnection(self.socket, bytes(self._received), bytes(self._unsent))
 
     def exchange(self, conversation: _EarlyHttpConversation) -> int:
-        """Send and receive without blocking; return the events to poll for, 0 if the gateway must continue.
+        """Send and receive without blocking; return the events to poll for, or 0 to wait for the gateway.
 
         Raises OSError if the client is gone.
         """
@@ -297,7 +297,7 @@ class _EarlyHttpConversation:
         return (session.results.get(request.method) if session.is_initialized else None), session_id
 
     def _open_session(self, request: ListingRequest, version: str | None) -> tuple[str | None, str]:
-        """Open an MCP session with the recorded answer to `initialize`; (None, "") if versions differ."""
+        """Open an MCP session with the recorded answer to `initialize`; (None, "") if the version differs."""
         results = self._record.clients.get(request.client, {})
         result = results.get("initialize", "{}")
         negotiated = json.loads(result).get("protocolVersion")

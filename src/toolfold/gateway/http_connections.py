@@ -123,7 +123,7 @@ class RefusedRequests:
 
 
 class AcceptErrors:
-    """Logs failed accepts because no file descriptors are left, at most once per interval.
+    """Logs accept failures caused by a lack of file descriptors, at most once per interval.
 
     asyncio waits a second before it accepts again, but reports every single attempt.
     """

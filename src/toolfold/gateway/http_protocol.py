@@ -67,7 +67,7 @@ class LimitedProtocol(asyncio.Protocol):
         self._received_before = self._unsent_before = b""
 
     def take_over(self, received: bytes, unsent: bytes) -> None:
-        """Continue a connection whose first bytes were received elsewhere; call this before connecting.
+        """Set data already received, and data still to be sent, of a connection opened by other code.
 
         Once it is connected, the event loop may deliver what follows at any time.
         """

@@ -87,7 +87,7 @@ class HttpListings:
         return handle
 
     async def repeat_answered(self, app: App) -> None:
-        """Let the gateway process requests that were answered early; list requests in the background."""
+        """Let the gateway process requests that were answered early; list requests run in the background."""
         if self._early is None:
             return
         self._handover = await asyncio.to_thread(self._early.stop)

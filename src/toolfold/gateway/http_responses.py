@@ -28,7 +28,7 @@ class ResponseConnection(Protocol):
     def is_closing(self) -> bool: ...
 
     def send_head(self, head: bytes) -> None:
-        """Send the head of a response, together with the start of its body if that follows soon."""
+        """Send the head of a response, together with the start of the body if the body follows soon."""
 
     def send(self, data: bytes) -> None: ...
 

@@ -36,7 +36,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def quota_key(client: GatewayClient, scope: Scope) -> str:
-    """Return the key for counting sessions: the client's token, or the IP address without a token."""
+    """Return the key for counting a client's sessions: its token, or its IP address if it has no token."""
     if client.name != ANONYMOUS:
         return client.id
     peer = scope.get("client") or ("", 0)
@@ -99,7 +99,7 @@ class SessionUse:
             del self._requests[session]
 
     def find_crowded_key(self, key: str) -> str | None:
-        """Return the quota key that must close a session before `key` can open one; None if not needed."""
+        """Return the quota key that must close a session before `key` can open one; None if there is room."""
         open_ = (owner for each, owner in self._quota_keys.items() if each not in self._unopened)
         counts = Counter(open_) + self._opening
         if counts[key] >= MAX_HTTP_SESSIONS_PER_CLIENT:

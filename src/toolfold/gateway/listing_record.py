@@ -121,7 +121,7 @@ class ListingRecord:
     """How an HTTP gateway was started; None for a gateway over stdio."""
 
     def read(self) -> bool:
-        """Load recorded answers from the record file; return False and load nothing if it is unusable."""
+        """Load recorded answers from the record file; return False if the file is invalid or outdated."""
         try:
             found = json.loads(_private_content(self.file))
             if found["format"] != FORMAT or found["inputs"] != digest_inputs(map(Path, found["inputs"])):
@@ -133,7 +133,7 @@ class ListingRecord:
         return True
 
     def record_result(self, client: str, method: str, result: str | None) -> bool:
-        """Record or, with None, remove a list result of a client; return True if the record has changed.
+        """Store a client's list result, or remove it if `result` is None; return True if the record changed.
 
         Only the MAX_CLIENTS latest clients are kept.
         """

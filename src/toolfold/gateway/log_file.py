@@ -33,7 +33,7 @@ def gateway_log_path(state_dir: Path) -> Path:
 
 @contextlib.contextmanager
 def log_to_file(file: Path, redact: Callable[[str], str]) -> Iterator[None]:
-    """Write Toolfold's log messages from level `info`, and all warnings, to the file in a `with` block.
+    """In a `with` block, log Toolfold's messages of level `info` or higher and all warnings to the file.
 
     Handlers that exist already keep to the level that is configured now.
     """

@@ -39,7 +39,7 @@ class ClientPipes:
 
 
 def has_client_pipes() -> bool:
-    """Return True if stdin and stdout are pipes or sockets to another process, as for a stdio client."""
+    """Return True if stdin and stdout are pipes or sockets to another process, such as an MCP client."""
     if sys.platform == "win32":
         return False
     try:

@@ -17,7 +17,7 @@ def is_accepted_host(host: str, hosts: Collection[str]) -> bool:
 
 
 def is_accepted_origin(origin: str, origins: Collection[str]) -> bool:
-    """Return True if web pages of this origin may use the gateway: this machine's, or one in `origins`."""
+    """Return True if web pages of this origin may use the gateway: a local origin, or one in `origins`."""
     if origin in origins:
         return True
     scheme, _, rest = origin.partition("://")

@@ -112,7 +112,7 @@ class Gateway:
         is_local: bool = False,
         tokens: TokenStore | None = None,
     ) -> None:
-        """Create a gateway; `default_client` makes the requests without a token, None if all need a token.
+        """Create a gateway; `default_client` is the client of requests without a token, None to refuse them.
 
         `is_local` means that only programs on this machine can connect. `tokens` are those of the clients.
         """
@@ -253,7 +253,7 @@ class Gateway:
         return require_user
 
     def _session_key(self, context: RequestContext, connection: Connection, client: GatewayClient) -> str:
-        """Return the key of a client's session: its MCP session, or else its token and client name."""
+        """Return the key of a client's session: its MCP session or, if none, its token and client name."""
         if connection.session_id:
             return f"{client.id} session {connection.session_id}"
         if context.request is None:

@@ -17,7 +17,7 @@ class ServerPrefixes:
     """Prefixes of all servers for resource URIs and prompt names."""
 
     def __init__(self, prefixes: Mapping[str, str]) -> None:
-        """Create the prefixes; `prefixes` maps each server to its prompts' prefix, which may be empty."""
+        """Create the prefixes; `prefixes` maps each server to its prefix for prompts, which may be empty."""
         self._prompts: dict[str, str] = {}
         self._schemes: dict[str, str] = {}
         self._former_schemes: dict[str, str] = {}
@@ -56,7 +56,7 @@ class ServerPrefixes:
 
 
 def _strip_prefixes(name: str, prefixes: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the servers whose prefix matches a name, with the rest of the name, longest prefix first.
+    """Return the servers with a prefix of this name, each with the rest of the name; longest prefix first.
 
     `a_b_c` is `c` of server `a_b` rather than `b_c` of server `a`.
     """

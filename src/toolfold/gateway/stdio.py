@@ -1,4 +1,4 @@
-"""Gateway over stdio, for the only client, which started this process.
+"""Gateway over stdio, for a single client: the program that started this process.
 
 If stdin and stdout are pipes, the event loop reads and writes them directly; the SDK would pass each line
 through a thread and two tasks. While the gateway serves, nothing else can use them: output of a plugin goes

@@ -102,7 +102,7 @@ class ClientSubscriptions:
             self._run_in_background(self._unsubscribe_all(session, tuple(requested)))
 
     def drop_session(self, session: ClientSession) -> None:
-        """Remove a disconnected client's subscriptions; unsubscribe from resources without other clients."""
+        """Remove a disconnected client's subscriptions; unsubscribe from resources that no client needs."""
         if session.subscriptions:
             self._run_in_background(self._unsubscribe_dropped(session, tuple(session.subscriptions)))
 
