@@ -306,7 +306,7 @@ def _server_columns(
 
 
 def _used_columns(index: Index, used: UsedTools, candidates: Positions) -> list[Scores]:
-    """Return for each candidate if and how recently it was called, and its similarity to called tools."""
+    """Return for each candidate whether and when it was called, and its similarity to called tools."""
     ages = {position: age for age, position in enumerate(used.positions)}
     last = np.array([float(ages.get(int(each)) == 0) for each in candidates], np.float32)
     before = np.array(

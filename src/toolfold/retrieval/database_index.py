@@ -537,7 +537,7 @@ def make_scope_filter(
 
 
 def _list_nearest(lookup: MessageLookup, servers: Sequence[int]) -> list[NearestQuery]:
-    """Return the vector searches for a message: its text, its parts, earlier messages and recent servers."""
+    """Return the vector searches for a message: by its text, its parts, earlier messages and used servers."""
     vectors = [] if lookup.vectors is None else [each for each in lookup.vectors if each.any()]
     found = [NearestQuery(vector, CANDIDATES) for vector in vectors]
     found += [NearestQuery(vector, NEAREST_TO_EARLIER) for vector in lookup.earlier_vectors]

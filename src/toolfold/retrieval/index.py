@@ -65,7 +65,7 @@ class GrantMask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CatalogSample:
-    """Number of tools in a whole catalog and a sample of their vectors, for an index of a part of it."""
+    """Size of a whole catalog and a sample of its vectors, for an index with only a part of its tools."""
 
     tools: int
     vectors: Matrix
@@ -131,7 +131,7 @@ class Index:
         return self._auxiliary[0]
 
     def message_matches(self) -> MessageMatches:
-        """Return the terms of the tools' example messages, computed on first use."""
+        """Return the object that matches queries with the tools' example messages, built on first use."""
         if not self._matches:
             self._matches.append(MessageMatches.of(self.tools, self.lexical.words))
         return self._matches[0]

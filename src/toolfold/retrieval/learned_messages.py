@@ -152,7 +152,7 @@ class LearnedMessages:
             return None
 
     def _find_sharing_users(self, client: str) -> frozenset[str] | None:
-        """Return the users whose learned messages affect a user's searches; None for other clients."""
+        """Return the users whose learned messages affect a user's searches; None if the client is no user."""
         return self.find_sharing(client) if client.startswith(USER_LEARNER_PREFIX) else None
 
     def learn(
@@ -165,7 +165,7 @@ class LearnedMessages:
         origin: Origin,
         is_new_request: bool = True,
     ) -> str:
-        """Store a text that preceded a tool call; return why it was rejected, or empty if it was stored.
+        """Store a text that preceded a tool call; return why it was rejected, empty if it was stored.
 
         `is_new_request` is False if the text was already learned for another tool that was called after it.
         """
@@ -431,7 +431,7 @@ class ClientGains:
         return client != self.client and client in self.sharing
 
     def _has_enough_members(self, best: Scores, is_shared: NDArray[np.bool_]) -> Scores:
-        """Return 1 for each tool that several users requested with messages similar to the query, else 0.
+        """Return 1 for each tool that several users requested in words similar to the query, otherwise 0.
 
         What a single user has asked could be guessed from the ranking.
         """
@@ -441,13 +441,13 @@ class ClientGains:
 
 
 def _has_enough_messages(keys: Sequence[tuple[str, int]]) -> Scores:
-    """Return 1 for each message whose client has enough distinct messages for the same tool, else 0."""
+    """Return 1 for each message of a client with enough distinct messages for the same tool, otherwise 0."""
     counts = Counter(keys)
     return np.array([counts[key] >= MIN_DISTINCT_MESSAGES for key in keys], np.float32)
 
 
 def _fits_definition(index: Index, positions: Positions, vectors: Matrix) -> Scores:
-    """Return 1 for each message that matches its tool's definition or cannot be compared, else 0."""
+    """Return 1 for each message that matches its tool's definition or cannot be compared, otherwise 0."""
     fits = np.ones(len(positions), np.float32)
     if index.vectors is None or not len(positions) or vectors.shape[1] != index.vectors.width:
         return fits

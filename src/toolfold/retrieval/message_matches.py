@@ -25,7 +25,7 @@ MIN_SHARED_TERMS = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageMatches:
-    """Terms of all example messages for the tools of a catalog."""
+    """Finds tools with example messages that match a query, by the terms of the messages."""
 
     messages: Mapping[str, Positions]
     """Term → numbers of the messages that contain it."""
@@ -38,7 +38,7 @@ class MessageMatches:
 
     @classmethod
     def of(cls, tools: Sequence[Tool | None], words: WordTokenizer) -> MessageMatches:
-        """Split the example messages of the tools into terms."""
+        """Split the example messages of the tools into terms, to match queries with them."""
         numbers: defaultdict[str, list[int]] = defaultdict(list)
         lengths: list[int] = []
         owners: list[int] = []

@@ -35,7 +35,7 @@ class MessageMean(Protocol):
 
 @runtime_checkable
 class MessageEmbedder(Protocol):
-    """Embedding model with concatenated vectors of several models; merges example messages into each."""
+    """Embedding model that joins the vectors of several models; merges example messages into each vector."""
 
     def merge_messages(self, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
         """Merge the vectors of each tool's example messages into the tool's vector."""

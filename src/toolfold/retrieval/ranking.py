@@ -86,7 +86,7 @@ def count_probable(scores: Scores, share: float = PROBABLE_SHARE) -> int:
 
 
 def features(legs: Legs, candidates: Positions, names: Scores) -> Scores:
-    """Return one row of features per candidate tool: its absolute scores, and relative to other tools."""
+    """Return one row of features per candidate tool: its scores, and its scores relative to other tools."""
     columns: Scores = np.empty((7 + 6 * len(legs.dense), len(candidates)), np.float32)
     by_rank = np.float32(1) / (1 + np.arange(len(candidates), dtype=np.float32) / np.float32(3))
     _lexical_columns(columns[:6], legs, candidates, by_rank)

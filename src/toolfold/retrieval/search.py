@@ -425,7 +425,7 @@ class Searcher:
     def _encode(
         self, index: Index | None, messages: Sequence[str], *, are_parts: bool = False
     ) -> QueryEncoding | None:
-        """Return the vectors of messages; None if the embedding model is unavailable, which is logged once.
+        """Return the vectors of messages; None if the embedding model is unavailable, which it logs once.
 
         If `are_parts`, all messages after the first are parts of it, which takes less time.
         """
@@ -493,7 +493,7 @@ def _shortlist_positions(legs: Legs) -> list[int]:
 
 
 def _nearest_positions(legs: Legs) -> list[Positions]:
-    """Return the index positions of the tools most similar to the message, one list per vector set."""
+    """Return the index positions of the tools most similar to the message, one list per kind of vector."""
     best = [(best_positions(each, CANDIDATES_PER_LEG), each) for each in legs.dense.values()]
     return [positions[scores[positions] > EXCLUDED_SCORE] for positions, scores in best]
 
@@ -621,7 +621,7 @@ class Retriever:
         shared_vectors: SharedVectors | None = None,
         database_index: DatabaseIndex | None = None,
     ) -> None:
-        """Create a retriever; `max_wait_s` limits the time searches wait for vectors, None waits for all.
+        """Create a retriever; searches wait at most `max_wait_s` for vectors, without a limit if it is None.
 
         With a limit, the remaining tools are embedded in a thread: call `close` to stop it.
         `on_index_change` is called when a search goes on without all vectors, and when they are complete.

@@ -102,7 +102,7 @@ class ScopeFilter:
 
     @classmethod
     def of_toolsets(cls, toolsets: Ids, without: Ids, others: Ids) -> ScopeFilter:
-        """Return a filter that allows the tools of the given toolsets, except `without`, and `others`."""
+        """Return a filter for the tools in `toolsets` without those in `without`, plus those in `others`."""
         return cls(
             None,
             format_ids(toolsets),
@@ -193,7 +193,7 @@ class SharedCatalog:
         return found
 
     def prepare(self, tools: Sequence[Tool], missing: int) -> None:
-        """Prepare the tables for storing `missing` of the given tools, which are not stored yet.
+        """Prepare the tables for storing tools; `missing` is the number of tools that are not stored yet.
 
         The average lengths of text fields are stored once, so that all replicas compute comparable weights.
         If there are many tools and none is stored, the indexes of words are removed: `finish` builds them in

@@ -165,7 +165,7 @@ def _insert_rows(cursor: RowCursor, batch: Mapping[tuple[str, bytes], tuple[byte
 def _collect_rows(
     checksums: Sequence[bytes], rows: Mapping[bytes, tuple[bytes, float]]
 ) -> tuple[list[int], PackedVectors]:
-    """Return the positions and vectors of valid rows, without vectors of an unusual length."""
+    """Return the positions and vectors of valid rows; drop vectors that differ in length from most others."""
     lengths = [len(numbers) for numbers, _ in rows.values()]
     width = max(set(lengths), key=lengths.count) if lengths else 0
     if not 0 < width <= MAX_DIMENSIONS:
