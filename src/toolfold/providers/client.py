@@ -186,7 +186,7 @@ class AnthropicClient:
 async def _relay_events(
     create: Callable[..., Any], body: Json, request: ModelRequest, errors: Any
 ) -> AsyncIterator[Json]:
-    """Yield the events of a streamed model call as plain data; without streaming, the whole response body."""
+    """Yield the events of a streamed model call as plain data; if not streamed, the whole response body."""
     import httpx2
 
     known = {key: body.pop(key) for key in ("model", "stream") if key in body}
@@ -221,7 +221,7 @@ def _required_arguments(body: Json) -> Json:
 
 
 def _as_chat_chunk(completion: Json) -> Json:
-    """Convert a complete chat completion to a single stream chunk, so that both are parsed alike."""
+    """Convert a complete chat completion to a stream chunk, so that the parser of streams can read it."""
     choices = []
     for choice in completion.get("choices") or []:
         message = choice.get("message") or {}
@@ -231,7 +231,7 @@ def _as_chat_chunk(completion: Json) -> Json:
 
 
 def _as_message_events(message: Json) -> list[Json]:
-    """Convert a complete Anthropic message to stream events, so that both are parsed alike."""
+    """Convert a complete Anthropic message to stream events, so that the parser of streams can read it."""
     events: list[Json] = [{"type": "message_start", "message": message}]
     for index, block in enumerate(message.get("content") or []):
         events.append({"type": "content_block_start", "index": index, "content_block": block})

@@ -230,7 +230,7 @@ def is_search_result(result: ToolResult, deferred: Mapping[str, Definition] | No
 
 
 def is_older_version(model: str, family: str, first: tuple[int, int]) -> bool:
-    """Return True if the version in a model name is older than `first`; False without a version."""
+    """Return True if the version in a model name is older than `first`; False if there is no version."""
     _, found, rest = model.lower().partition(family)
     version = _VERSION.search(rest) if found else None
     return version is not None and (int(version[1]), int(version[2] or 0)) < first

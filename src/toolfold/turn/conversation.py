@@ -89,7 +89,7 @@ def find_failed_ids(messages: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def _is_failed_result(block: Mapping[str, Any]) -> bool:
-    """Return True if a tool result is marked as an error or, in formats without marks, begins like one."""
+    """Return True if a tool result is marked as an error or, in formats without marks, looks like one."""
     if block.get("is_error") is True or block.get("status") in ("incomplete", "failed"):
         return True
     text = block.get("output", block.get("content"))
@@ -148,7 +148,7 @@ def _called_tools(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _real_name(name: Any, arguments: Any) -> Iterator[str]:
-    """Yield the name of the tool run by a call, directly or through `tool_call`; nothing if invalid."""
+    """Yield the name of the tool run by a call, directly or through `tool_call`; none for an invalid call."""
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_TOOL_NAME_CHARS:
         return
     if name == BRIDGE_CALL:

@@ -16,7 +16,7 @@ MAX_WARNINGS = 100
 
 
 class NativePolicy:
-    """Decides whether requests use native tool loading; warns once per unsuitable model."""
+    """Decides whether requests use native tool loading; warns once per model that does not support it."""
 
     def __init__(self) -> None:
         self._warned: set[tuple[DialectName, str]] = set()

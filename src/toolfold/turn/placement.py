@@ -368,7 +368,7 @@ class _ToolsArray:
         self._held = {}
 
     def explain_outdated(self, turn: Turn, fixed: Sequence[Tool]) -> str:
-        """Return why the last tools array cannot be reused (a tool was removed or changed); else empty.
+        """Return why the last tools array is outdated (a tool was removed or changed); empty if it is valid.
 
         A tool that is only unavailable at the moment stays in the array.
         """
@@ -385,7 +385,7 @@ class _ToolsArray:
         return ""
 
     def grow(self, turn: Turn, tools: Sequence[Tool], *, anew: str, constant: int) -> None:
-        """Append missing tools to the tools array; with a reason in `anew`, clear the array first."""
+        """Append missing tools to the tools array; if `anew` contains a reason, clear the array first."""
         if anew or not self._held:
             self._held, self.constant = {}, constant
         for tool in tools:

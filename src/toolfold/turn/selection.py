@@ -277,7 +277,7 @@ def _find_reusable(turn: Turn, used: Sequence[str], competing: frozenset[str]) -
 
 
 def _resolve_name(turn: Turn, name: str) -> str:
-    """Return the registered name of a tool, given this name or its unambiguous original name."""
+    """Return the registered name of a tool, given this name or an original name that no other tool has."""
     if name in turn.granted:
         return name
     granted = [tool.name for tool in turn.snapshot.named(name) if tool.name in turn.granted]
@@ -292,5 +292,5 @@ def _reason(hit: Hit, used: Sequence[str]) -> str:
 
 
 def _resolve_context(turn: Turn, context: Context) -> Context:
-    """Return the context of a message, with called tools by their registered names."""
+    """Return the context of a message, with the called tools listed by their registered names."""
     return Context(context.earlier, tuple(_resolve_name(turn, name) for name in context.used))

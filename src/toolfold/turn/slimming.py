@@ -150,7 +150,7 @@ def _split_words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _SchemaSurvey:
-    """Properties of a schema and its nested schemas that are required for shortening it."""
+    """Facts about a schema and its nested schemas that are needed to shorten the schema."""
 
     nodes: list[Json]
     """All schemas, the root first."""

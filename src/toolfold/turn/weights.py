@@ -59,7 +59,7 @@ class ToolTokenCounts:
         return round(sum(map(self._count_bytes, tools)) / BYTES_PER_TOKEN)
 
     def count_until(self, tools: Sequence[Tool], enough: int) -> TokenCount:
-        """Return the total token count of tools: exact, or a bound that decides if it reaches `enough`."""
+        """Return the token count of tools: exact, or a bound that shows whether it reaches `enough`."""
         at_most = self._sum_bytes(tools, enough)
         if at_most < enough:
             return TokenCount(at_most, "at most")

@@ -208,7 +208,7 @@ class _ChatStreamMerger(StreamMerger):
         return self._next_index - 1
 
     def _render_delta(self, chunk: Json, choice: Json, delta: Json, visible: list[Json]) -> Iterator[bytes]:
-        """Yield the chunk without finish reason, usage and tool calls that are sent later."""
+        """Yield the chunk without the finish reason, usage and tool calls, which are sent later."""
         left = {key: value for key, value in delta.items() if key != "tool_calls"}
         if self._is_continued:
             left.pop("role", None)
@@ -272,7 +272,7 @@ class _ChatStreamMerger(StreamMerger):
 
 
 class _ChatBodyMerger(BodyMerger):
-    """Merges several chat completions into one with the texts of all and the tool calls of the last."""
+    """Merges several chat completions into one: the texts of all, and the tool calls of the last one."""
 
     def __init__(self, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)

@@ -80,7 +80,7 @@ class Wire(ABC):
         return ""
 
     def defer_tool(self, entry: Json) -> Json:
-        """Return a tools array entry, marked for loading on demand by the provider."""
+        """Return a tools array entry with the mark that makes the provider load the tool on demand."""
         kept = {key: value for key, value in entry.items() if key != "cache_control"}  # an error there
         return kept | {"defer_loading": True}
 
@@ -174,7 +174,7 @@ class StreamMerger(ABC):
 
     @property
     def alias(self) -> str:
-        """Return the reply's id in the client's stream if it differs from the provider's id; else empty."""
+        """Return the reply's id in the client's stream if it differs from the provider's id, or empty."""
         return ""
 
     @abstractmethod

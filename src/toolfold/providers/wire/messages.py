@@ -241,7 +241,7 @@ class _MessagesStreamMerger(StreamMerger):
 
 
 class _MessagesBodyMerger(BodyMerger):
-    """Merges several messages into one with the visible content blocks of all."""
+    """Merges several messages into one that contains the visible content blocks of all messages."""
 
     def __init__(self, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)

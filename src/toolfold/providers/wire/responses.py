@@ -207,7 +207,7 @@ class _ClientNames:
 
 
 def _as_input(item: Json) -> Json:
-    """Return an output item as an input item, without the `status` of reasoning, which is invalid there."""
+    """Return an output item as an input item; drop the `status` of reasoning, which is invalid in input."""
     return {key: value for key, value in item.items() if key != "status"}
 
 
@@ -408,7 +408,7 @@ class _ResponsesStreamMerger(StreamMerger):
 
 
 class _ResponsesBodyMerger(BodyMerger):
-    """Merges several responses into one with the visible output items of all."""
+    """Merges several responses into one that contains the visible output items of all responses."""
 
     def __init__(self, request: Json, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)
