@@ -171,7 +171,7 @@ def _choose_model(
 
 
 def _choose_auxiliary(config: Config) -> tuple[ModelClient | None, ModelName | None]:
-    """Return the model configured for summaries, if any. Raises ConfigError if it is unusable."""
+    """Return the model configured for summaries, if any. Raises ConfigError if it cannot be used."""
     key = "agent.auxiliary_model"
     if not config.agent.auxiliary_model:
         return None, None

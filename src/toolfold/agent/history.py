@@ -77,7 +77,7 @@ class SessionHistory:
         await self.thread.run(lambda: self._store.start_calls(self.record.id, names))
 
     def keep_result(self, result: ToolResult) -> None:
-        """Store one tool result immediately, as other calls of the same reply may still be running.
+        """Store one tool result immediately, because other calls of the same reply may still be running.
 
         If it cannot be stored, the next change of the history reports that.
         """

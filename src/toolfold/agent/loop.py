@@ -265,7 +265,7 @@ class TurnLoop:
         return True
 
     async def _summarise(self, instruction: str, write_transcript: WriteTranscript) -> str:
-        """Write a summary with the model configured for summaries, or else with the session's model."""
+        """Write a summary with the model configured for summaries or, without one, the session's model."""
         if self._setup.auxiliary is not None:
             try:
                 return await self._summarise_with(self._setup.auxiliary, instruction, write_transcript)

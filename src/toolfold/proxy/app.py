@@ -201,7 +201,7 @@ class Proxy:
             raise RequestRefused(503, problem, retry_after_s=RETRY_AFTER_S) from None
 
     def _find_spending_quotas(self, client: GatewayClient) -> Quotas | None:
-        """Return the quotas if the tokens or cost of this client's user are limited; else None."""
+        """Return the quotas if the tokens or cost of this client's user are limited; otherwise None."""
         quotas = self._policy.tokens.quotas
         try:
             return quotas if quotas is not None and quotas.limits_spending(client.user_id) else None
@@ -264,7 +264,7 @@ class Proxy:
         )
 
     def _require_known_model(self, request: ProxyRequest) -> None:
-        """Raise RequestRefused if the provider for the client's API key cannot be determined."""
+        """Raise RequestRefused if the model, which decides who receives the client's API key, is unknown."""
         if not request.model and self.upstreams.receive_client_keys:
             raise RequestRefused(
                 400,
@@ -585,7 +585,7 @@ def _require_plain_path(path: str) -> None:
 
 
 def _find_wire(path: str) -> Wire | None:
-    """Return the model API of a URL path whose requests may contain tools; None for other paths."""
+    """Return the model API of a URL path if requests to this path may contain tools; otherwise None."""
     return WIRES.get(path) or COUNTING_WIRES.get(path)
 
 

@@ -145,7 +145,7 @@ class Fold:
         return await self.session.call(call.name, call.arguments, call_id=call.id)
 
     def _find_added_call(self, call: ToolCall) -> ToolCall | None:
-        """Return the call if its tool, called directly or by `tool_call`, belongs to the proxy; else None."""
+        """Return the call, or the call inside `tool_call`, if the proxy added the tool; otherwise None."""
         try:
             inner = unwrap(call)
         except CallError:
@@ -296,7 +296,7 @@ def _find_successful_calls(messages: Sequence[Json], wire: Wire, tools: Collecti
 
 
 def _read_tools(entries: Any, wire: Wire) -> _ClientArray:
-    """Split a tools array into function tools and others; no function tools if it cannot be reduced."""
+    """Split a tools array into function tools and others; list no function tools if it cannot be reduced."""
     reason = wire.explain_unfoldable_tools(entries)
     tools = [] if reason else [tool for entry in entries for tool in wire.read_tools(entry)]
     names = {tool.name for tool in tools}
@@ -332,7 +332,7 @@ def _make_report(
 def _write_tools(
     array: _ClientArray, catalog: Catalog, request: Request, needed: set[str], wire: Wire
 ) -> list[Json]:
-    """Return the tools array to send in the client's original form, with the least changing tools first.
+    """Return the tools array to send, with the client's original entries; least changing tools first.
 
     Tools that the provider loads on demand are last, because they are not part of the prompt.
     """

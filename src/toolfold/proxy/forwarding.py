@@ -61,7 +61,7 @@ class UpstreamResponse:
 
 
 class UpstreamConnections:
-    """Connections to all providers, shared by all clients, without cookies and redirects."""
+    """Connections to all providers, shared by all clients; cookies and redirects are ignored."""
 
     def __init__(self, max_connections: int) -> None:
         self._max_connections = max_connections

@@ -52,7 +52,7 @@ class ToolArrays:
         return content
 
     def _parse_known(self, data: bytes) -> Json | None:
-        """Return the JSON object in a body whose tools array is cached; None if it is not.
+        """Return the JSON object in a body with a cached tools array; None if the array is not cached.
 
         A tools array in a string of the body has escaped quotation marks, and so is not found there.
         """

@@ -153,7 +153,7 @@ class _Reader:
         return schedule
 
     def _read_days(self, clocks: list[str]) -> Schedule:
-        """Parse the days of a schedule, and the time of day after them if none came before."""
+        """Parse the days of a schedule and, if `clocks` is empty, the time of day that follows them."""
         first = self._peek()
         if first == "in":
             return once(self._add(self._read_duration()))
@@ -419,7 +419,7 @@ class _Reader:
         return number
 
     def _finish_clocks(self, clocks: list[str]) -> list[str]:
-        """Return `clocks`, the times of day parsed so far; parse them now if there are none."""
+        """Return `clocks`, the times of day parsed so far; if it is empty, parse the times that follow."""
         if clocks:
             return clocks
         if self.position >= len(self.words):
@@ -471,7 +471,7 @@ class _Reader:
         return word == "last" or bool(re.fullmatch(r"\d{1,2}(st|nd|rd|th)", word))
 
     def _next_date(self, month: int, day: int) -> date:
-        """Return the next date after today with this month and day; for 29 February in the next leap year."""
+        """Return the next date after today with this month and day; 29 February may be years ahead."""
         today = self.now.date()
         for year in range(today.year, today.year + 9):
             with contextlib.suppress(ValueError):
