@@ -203,7 +203,7 @@ def is_loopback_name(host: str) -> bool:
 
 
 class _IssuerAddresses:
-    """Address policy that allows any IP address for the issuer's host, only public ones for other hosts."""
+    """Address policy that allows any IP address for the issuer's host, but only public ones for others."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -225,7 +225,7 @@ def _list_metadata_urls(issuer: str) -> tuple[str, ...]:
 
 
 def _parse_keys(document: Json) -> dict[str, PyJWK]:
-    """Return the asymmetric signing keys of a JWKS document, without unusable keys."""
+    """Return the asymmetric signing keys of a JWKS document, without invalid or unsupported keys."""
     listed = document.get("keys")
     if not isinstance(listed, list):
         raise IssuerUnavailable("the identity provider's keys have no list `keys`")

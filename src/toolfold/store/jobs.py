@@ -422,7 +422,7 @@ class _PostgresStatements:
 
 
 def open_job_store(file: Path, database: Database | None) -> JobStore:
-    """Return the job store: the database shared by replicas if one is configured, else the user's file."""
+    """Return the job store: the database shared by replicas or, if none is configured, the user's file."""
     return SqliteJobStore(file) if database is None else PostgresJobStore(database)
 
 

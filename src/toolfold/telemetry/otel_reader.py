@@ -123,7 +123,7 @@ class OtelReader:
             self._turns.popitem(last=False)[1].span.end()
 
     def _find_delegating_span(self, parent_session_id: str) -> Span | None:
-        """Return the span of the delegating tool call in the parent session, else of the parent's turn."""
+        """Return the span of the parent session's delegating tool call or, if none, of the parent's turn."""
         for (session_id, _), (tool, span) in reversed(self._calls.items()):
             if session_id == parent_session_id and tool == DELEGATING_TOOL:
                 return span
@@ -195,7 +195,7 @@ class OtelReader:
     def _start_call_span(
         self, session_id: str, call_id: str, tool: str, at: float, parent: Span | None = None
     ) -> Span:
-        """Start the span of a tool call; its parent is the calling tool call, or else the session's turn."""
+        """Start the span of a tool call, as a child of `parent` or, if it is None, of the session's turn."""
         turn = self._turns.get(session_id)
         attributes: Attributes = {
             "gen_ai.operation.name": "execute_tool",

@@ -555,7 +555,7 @@ def _has_account(directory: Directory, account: str) -> bool:
 
 
 def open_quotas(state_dir: Path, database: Database | None, directory: Callable[[], Directory]) -> Quotas:
-    """Open the store of usage and limits: in the database shared by replicas, or else in a file."""
+    """Open the store of usage and limits: in the database shared by replicas or, without one, in a file."""
     if database is not None:
         return Quotas(SharedQuotaStore(database), directory)
     return Quotas(SqliteQuotaStore(state_dir / "gateway" / "quotas.db"), directory)
