@@ -160,7 +160,7 @@ class Availability:
 
 
 def _cache_key(tool: Tool) -> object:
-    """Return the cache key of a tool's check: the function, or the tool if it has no weak references."""
+    """Return the cache key of a tool's check: the function or, if it has no weak references, the tool."""
     try:
         hash(tool.check)
         weakref.ref(tool.check)

@@ -51,7 +51,7 @@ class CallEvents:
     bus: EventBus = field(default_factory=EventBus)
 
     def start(self, tool: Tool, args: Json, context: CallContext) -> None:
-        """Publish the start of a tool call with valid arguments, which may still need approval."""
+        """Publish the start of a tool call; its arguments are valid, but it may still need approval."""
         if tool.name in BRIDGE_NAMES or not self.bus.has_listeners_for(ToolStarted):
             return
         self.bus.publish(

@@ -18,7 +18,7 @@ class StandardDirectories(NamedTuple):
 
 
 def locate_directories(environment: Mapping[str, str], current: Path) -> StandardDirectories:
-    """Return Toolfold's directories: below TOOLFOLD_HOME if it is set, else the platform defaults.
+    """Return Toolfold's directories: below TOOLFOLD_HOME if it is set, otherwise the platform defaults.
 
     A relative TOOLFOLD_HOME is relative to `current`.
     """

@@ -337,7 +337,7 @@ def _is_same_output(one: ToolResult, other: ToolResult) -> bool:
 
 
 def _get_hook_value(wanted: ToolResult, current: ToolResult) -> Any:
-    """Return the value of a result returned by a hook, parsed from its text if only the text changed.
+    """Return the value of a hook's result; parse it from the text if the hook changed only the text.
 
     Otherwise text that the hook removed from the result could still be read from the value.
     """

@@ -141,7 +141,7 @@ class Refused(CallError):
 
 
 class NeedsAgent(CallError):
-    """The tool requires an agent, which holds its state, but this session has none."""
+    """The state of the tool is in an agent, but this session has no agent."""
 
     def __init__(self, name: str) -> None:
         super().__init__(

@@ -219,7 +219,7 @@ def run_queries(
 def _make_session_selector(
     retriever: Retriever, tools: Snapshot, mode: Mode, settings: ToolsSettings
 ) -> Callable[[Query], tuple[list[str], list[str], float]]:
-    """Return a function that selects tools for a message with a history like a session.
+    """Return a function that selects tools for a message and its history in the same way as a session.
 
     It returns the ranked tools, the selected ones and the need. A session does not rerank: that mode
     selects like `hybrid`.

@@ -51,7 +51,7 @@ class ToolExplanation:
 def explain_selection(
     session: Session, retriever: Retriever, messages: Sequence[Json], model: str
 ) -> dict[str, Any]:
-    """Select tools for the conversation like a session, and explain the result.
+    """Select tools for the conversation in the same way as a session, and explain the result.
 
     If the search fails, the entry `problem` says why ranks are missing.
     """

@@ -334,7 +334,7 @@ class Connection(asyncio.Protocol):
         return self._can_be_kept
 
     def require_clean_end(self) -> None:
-        """Raise ExchangeFailed if the connection was not closed properly."""
+        """Raise ExchangeFailed if the connection ended with an error instead of being closed."""
         if self._error is not None:
             raise self._describe_end("")
 

@@ -32,7 +32,7 @@ class JsonEndpoint:
         self._url, self._key, self._timeout = url, key.strip(), timeout
 
     def __call__(self, payload: Any, *, max_bytes: int) -> Any:
-        """Post a payload and return the response of at most `max_bytes`. Raises REQUEST_ERRORS."""
+        """Post a payload and return the response of at most `max_bytes`. Raises one of REQUEST_ERRORS."""
         body, deadline = json.dumps(payload).encode(), time.monotonic() + self._timeout
         request = urllib.request.Request(self._url, body, self._headers())  # noqa: S310  (the opener accepts only http)
         try:

@@ -1,4 +1,4 @@
-"""Learn from use: the message or search before a successful call becomes an example of the tool.
+"""Learn from use: the message or search before a successful call becomes an example message of the tool.
 
 Sessions report the user's message, dispatch reports every call that ended; nothing of a tool's result is read
 except whether it succeeded and, for `tool_search`, which tools were found. Secrets are removed. The work is

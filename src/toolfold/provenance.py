@@ -74,7 +74,7 @@ def find_tool_call(pid: int | None = None) -> str:
 
 @functools.cache
 def _find_own_mark(pid: int) -> str:
-    """Return evidence that a tool call started this process; cached, as its ancestors may exit.
+    """Return evidence that a tool call started this process; cached, because its ancestors may exit.
 
     `pid` distinguishes the process from those that it forks.
     """
@@ -99,7 +99,7 @@ def command_limit(client: str) -> int:
 
 
 def has_tool_processes(client: str) -> bool:
-    """Return True if a process that a command of this client may have started is running.
+    """Return True if any running process may have been started by a command of this client.
 
     A process can lower its limit but not raise it, so every lower limit counts, unless the process belongs
     to another runtime or to a login session in which the user's processes are limited.

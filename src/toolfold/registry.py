@@ -45,7 +45,7 @@ class Snapshot(Mapping[str, Tool]):
         return len(self._tools)
 
     def find(self, name: str) -> Tool | None:
-        """Return the tool registered under a name, or else the latest tool with this original name."""
+        """Return the tool registered under a name or, if none is, the latest tool with this original name."""
         return self._tools.get(name) or next(reversed(self._by_other_name.get(name, ())), None)
 
     def named(self, name: str) -> Sequence[Tool]:

@@ -476,7 +476,7 @@ class Runtime:
         self.events.publish(ConfigReloaded(changes=changes))
 
     def _task_session_id(self, task_id: str | None) -> str:
-        """Return the session id for a task; a random id without a task.
+        """Return the session id for a task; a random id if there is no task.
 
         Calls of one task share it, so that later calls can read stored results of earlier ones.
         """

@@ -80,7 +80,7 @@ class Toolsets:
         return self._resolved[name]
 
     def reaches(self, start: str, toolset: str) -> bool:
-        """Return True if the toolset `start` includes `toolset`, even indirectly or without tools."""
+        """Return True if the toolset `start` includes `toolset`, directly or not, even if it has no tools."""
         return any(name in (ALL, toolset) for name in self._included_toolsets(start))
 
     def _resolve_tools(self, start: str) -> frozenset[str]:
@@ -122,7 +122,7 @@ class Toolsets:
         return registered | {tool.name for each in listed for tool in self._find_listed(each)}
 
     def _find_listed(self, name: str) -> Sequence[Tool]:
-        """Return the tool for a name in a toolset's list, if the name is unambiguous.
+        """Return the tool for a name in a toolset's list; empty if the name may mean several tools.
 
         A tool is found by its author's name only while no other has that name: otherwise a new tool could
         take its place in the grant.

@@ -78,7 +78,7 @@ class SessionDeps:
 
 @dataclass(frozen=True, slots=True)
 class SessionLimit:
-    """The tools allowed for a session's client, which may change while the session is open."""
+    """Limit on the tools of a session's client; it may change while the session is open."""
 
     find: Callable[[], GrantLimit]
     """Function that returns the limit that applies now."""

@@ -34,12 +34,12 @@ _NUMBERED_LINE = re.compile(r"(line |.+:)(\d{1,9})", re.DOTALL)
 
 
 def leave_unmarked(text: str) -> str:
-    """Return the text unchanged, for contexts that do not mark suspicious passages."""
+    """Return the text unchanged, for contexts that do not mark instructions in it as untrusted."""
     return text
 
 
 def find_nothing(_text: str) -> Sequence[tuple[int, int]]:
-    """Return an empty sequence, for contexts that do not search for suspicious passages."""
+    """Return an empty sequence, for contexts that do not search for injected instructions."""
     return ()
 
 
