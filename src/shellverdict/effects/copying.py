@@ -45,7 +45,7 @@ def _split_operands(context: RunContext, options: Options) -> tuple[tuple[Word, 
 def _put_effects(
     context: RunContext, sources: Sequence[Word], destination: Word, *traits: str
 ) -> Iterator[CommandEffect]:
-    """Yield the effects of copying or moving files on the destination file or directory."""
+    """Yield the effects on the destination file or directory when files are copied or moved."""
     emptied = ("empty",) if len(sources) == 1 and sources[0] == "/dev/null" else ()
     make_effect = (
         context.fill_effect

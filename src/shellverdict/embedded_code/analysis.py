@@ -69,7 +69,7 @@ class AnalysisBuilder:
             self.effects[_TOO_MUCH_CODE] = None
 
     def add_command(self, *words: str) -> None:
-        """Add a program that the analyzed code starts without a shell, with its arguments.
+        """Add a program that the analyzed code starts without a shell, and the program's arguments.
 
         Glob patterns of the language are kept as unquoted shell patterns.
         """

@@ -80,7 +80,7 @@ def analyze_calls(code: str, language: str, depth: int = 0) -> CodeAnalysis:
 
 
 class CallScanner(ExpressionReader):
-    """Scans the tokens of one piece of code for calls of functions listed in the action table."""
+    """Scans the tokens of one piece of code for calls of functions listed in `call_actions.toml`."""
 
     def __init__(self, code: str, language: str, depth: int = 0) -> None:
         super().__init__(code, language)

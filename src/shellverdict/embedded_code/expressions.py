@@ -296,7 +296,7 @@ class ExpressionReader:
         return words[0].text == "[" and [t.text for t in words[self._skip_brackets(words, 0) :][:1]] == ["."]
 
     def fold_join(self, words: Sequence[Token], place: int) -> tuple[str, int] | None:
-        """Return the text of `["a", "b"].join(" ")` and the index of the token after it, or None."""
+        """Return the text of `["a", "b"].join(" ")` and the index of the next token; None for other code."""
         end = self._skip_brackets(words, place)
         behind = words[end : end + 4]
         if [token.text for token in behind[:3]] != [".", "join", "("]:

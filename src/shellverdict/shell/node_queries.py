@@ -24,7 +24,7 @@ __all__ = [
 
 
 def expand_leading_alias(node: SimpleCommand, state: ShellState) -> tuple[str, str] | None:
-    """Return the alias that a command starts with and the command's text after expanding it, or None."""
+    """Return a command's leading alias and its text with the alias expanded; None if it has no alias."""
     first = node.words[0] if node.words else None
     name = first.bare_text if isinstance(first, WordNode) else None
     if name is None or not isinstance(first, WordNode):
