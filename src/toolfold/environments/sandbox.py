@@ -279,7 +279,7 @@ def _proc_arguments(empty: Path) -> list[str]:
 
 
 def _cgroup_arguments() -> list[str]:
-    """Return bubblewrap options that show the cgroup limits, by which programs learn their memory limit."""
+    """Return bubblewrap options that show the cgroup limits, from which programs learn their memory limit."""
     folder = "/sys/fs/cgroup"
     return ["--ro-bind", folder, folder] if Path(folder, "cgroup.controllers").exists() else []
 
