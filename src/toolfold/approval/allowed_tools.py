@@ -50,7 +50,7 @@ class AllowedTools:
         self._entries.add(*map(str, allowed))
 
     def remove(self, entry: str) -> bool:
-        """Remove an entry of `approval.allowed_tools`; return False if there is none."""
+        """Remove an entry of `approval.allowed_tools`; return False if there is no such entry."""
         return self._entries.remove(entry)
 
 

@@ -105,7 +105,7 @@ class CallAnalysis:
 
     @property
     def needs_approval_each_time(self) -> bool:
-        """Return True if every call needs its own approval, as for unlocking a door."""
+        """Return True if each call needs a separate approval, as for unlocking a door."""
         if not _names_with_meaning(self.tool.judged_as, Meaning.DEVICES):
             return False
         keys = (key for mapping in _iterate_mappings(self.args) for key in mapping)
