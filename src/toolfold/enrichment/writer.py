@@ -60,7 +60,7 @@ def estimate_cost(
 
 @dataclass(slots=True)
 class WriteReport:
-    """Result of writing example messages: number of tools with messages, tools without, rejected messages."""
+    """Result of writing example messages: tools with messages, tools without messages, rejected messages."""
 
     written: int = 0
     """Tools that have messages now."""
