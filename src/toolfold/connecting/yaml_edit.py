@@ -14,7 +14,7 @@ def set_entry(text: str, section: str, name: str, document: Mapping[str, Any]) -
 
 
 def remove_entries(text: str, section: str, names: Collection[str], document: Mapping[str, Any]) -> str:
-    """Return the YAML text without the named entries of a section; `document` is the data afterwards."""
+    """Return the YAML text without the named entries of a section; `document` is the resulting data."""
 
     def remove_all(plain: str) -> str:
         for name in names:
