@@ -150,7 +150,7 @@ def test_request_without_a_token_is_refused_even_after_all_tokens_are_revoked(to
     assert send_request(local_policy(tokens), LOCAL)[0] == 401
 
 
-def test_setting_allow_anonymous_accepts_requests_without_a_token_even_if_tokens_exist(
+def test_requests_without_a_token_are_accepted_if_allow_anonymous_is_set_even_if_tokens_exist(
     tokens: Tokens,
 ) -> None:
     tokens.add("narrow")

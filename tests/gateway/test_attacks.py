@@ -262,7 +262,7 @@ async def test_unsubscribing_from_a_resource_does_not_end_the_subscription_of_an
             wait_until(lambda: "unsubscribed" in read_log(log))
 
 
-async def test_client_above_its_session_limit_loses_only_its_own_oldest_sessions(
+async def test_sessions_above_the_limit_of_a_client_close_its_oldest_sessions_and_no_session_of_others(
     two_servers: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_server, "MAX_SESSIONS_PER_CLIENT", 3)
@@ -326,7 +326,7 @@ def has_unmarked_order(words_: str) -> bool:
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_injected_instructions_are_marked_in_tool_results_resources_and_prompts_sent_to_clients(
+async def test_prompt_injections_in_tool_results_or_resources_or_prompts_are_marked_for_clients(
     two_servers: RunningGateway, revision: str
 ) -> None:
     async with two_servers.client(revision) as client:
@@ -485,7 +485,7 @@ async def test_number_of_server_log_messages_forwarded_per_client_request_is_lim
     assert len(received) <= MAX_NOTIFICATIONS_PER_SECOND * (seconds + 1)
 
 
-async def test_approval_form_does_not_offer_always_to_clients_and_rejects_the_answer_always(
+async def test_approval_form_sent_to_a_client_neither_offers_nor_accepts_the_answer_always(
     tmp_path: Path,
 ) -> None:
     offered: list[str] = []
@@ -698,7 +698,7 @@ async def test_client_cannot_approve_a_call_of_another_client_with_the_request_s
     assert victim.exists()
 
 
-async def test_client_token_appears_in_no_log_record_error_message_or_file(
+async def test_client_token_appears_in_no_log_record_and_no_error_message_and_no_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")

@@ -63,7 +63,7 @@ async def test_declined_approval_form_is_reported_as_declined_by_the_client_and_
 
 
 @both_revisions
-async def test_approval_answered_by_a_client_publishes_approval_asked_and_approval_answered_events(
+async def test_approval_answered_by_a_client_publishes_one_event_for_the_question_and_one_for_the_answer(
     tmp_path: Path, revision: str
 ) -> None:
     async def elicit(_context: Any, _params: Any) -> mcp_types.ElicitResult:
@@ -103,7 +103,7 @@ async def test_approving_a_tool_for_the_session_allows_later_calls_with_other_ar
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("trusted", [True, False])
-async def test_trust_client_approval_runs_destructive_tools_unasked_but_refuses_dangerous_commands(
+async def test_setting_trust_client_approval_allows_destructive_tools_but_not_dangerous_commands(
     tmp_path: Path, trusted: bool
 ) -> None:
     setting = {"gateway.trust_client_approval": trusted}
@@ -124,7 +124,7 @@ async def test_trust_client_approval_runs_destructive_tools_unasked_but_refuses_
         ("192.0.2.7", (), False),
     ],
 )
-def test_access_policy_is_local_only_for_loopback_addresses_without_additional_allowed_hosts(
+def test_is_local_is_false_for_other_than_loopback_addresses_or_with_additional_allowed_hosts(
     tmp_path: Path, host: str, hosts: tuple[str, ...], is_local: bool
 ) -> None:
     tokens = Tokens(tmp_path / "tokens.json")

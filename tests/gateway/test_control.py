@@ -95,7 +95,7 @@ async def start_enrich(home: Path, *words: str) -> asyncio.subprocess.Process:
     )
 
 
-async def test_enrich_stores_example_messages_written_by_the_model_of_an_http_client_through_sampling(
+async def test_enrich_command_stores_example_messages_that_an_http_client_writes_by_mcp_sampling(
     gateway: GatewayProcess,
 ) -> None:
     sampler, home = Sampler(), gateway.log.parent
@@ -117,7 +117,7 @@ async def test_enrich_stores_example_messages_written_by_the_model_of_an_http_cl
     assert stored["model"] == "notebook:model-of-client"
 
 
-async def test_enrich_ends_with_an_error_if_the_user_of_the_mcp_client_rejects_the_sampling_request(
+async def test_enrich_command_fails_if_the_user_of_the_mcp_client_rejects_the_sampling_request(
     gateway: GatewayProcess,
 ) -> None:
     sampler = Sampler()
@@ -146,7 +146,7 @@ async def test_stopping_the_enrich_command_cancels_its_sampling_request_to_the_m
 
 
 @pytest.mark.thorough
-async def test_enrich_reports_that_the_mcp_client_is_not_connected_or_does_not_support_sampling(
+async def test_enrich_command_reports_that_the_mcp_client_is_not_connected_or_does_not_support_sampling(
     gateway: GatewayProcess,
 ) -> None:
     home = gateway.log.parent
@@ -230,7 +230,7 @@ print(connection.recv(10_000).decode())
 
 
 @pytest.mark.thorough
-async def test_enrich_uses_the_model_of_a_stdio_client_and_the_gateway_removes_its_control_socket(
+async def test_enrich_command_uses_the_model_of_a_stdio_client_and_the_gateway_removes_its_socket(
     tmp_path: Path,
 ) -> None:
     write_settings(tmp_path, SETTINGS)

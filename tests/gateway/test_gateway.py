@@ -56,7 +56,7 @@ async def test_gateway_with_few_tools_lists_every_tool_by_its_name_without_the_p
 
 
 @both_revisions
-async def test_tool_search_and_tool_describe_have_a_read_only_hint_and_tool_call_has_none(
+async def test_read_only_hint_is_set_for_the_tools_tool_search_and_tool_describe_but_not_for_tool_call(
     large_catalog: RunningGateway, revision: str
 ) -> None:
     async with large_catalog.client(revision) as client:
@@ -208,7 +208,7 @@ async def test_call_cancelled_by_a_client_is_cancelled_at_the_server(tmp_path: P
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_server_that_crashes_hangs_or_sends_a_flood_of_messages_does_not_affect_other_clients(
+async def test_server_that_crashes_or_hangs_or_floods_one_client_does_not_affect_other_clients(
     tmp_path: Path, revision: str
 ) -> None:
     flood_size = str(thorough_count(50_000, 2_000))  # the gateway passes each notification on to the client
@@ -250,7 +250,7 @@ async def test_server_that_crashes_hangs_or_sends_a_flood_of_messages_does_not_a
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_shell_server_runs_one_process_per_client_and_other_servers_share_one_process(
+async def test_server_named_shell_runs_one_process_per_client_and_other_servers_share_one_process(
     tmp_path: Path, revision: str
 ) -> None:
     servers = {"shell": fault_server("--fault", "pid"), "plain": fault_server("--fault", "pid")}
@@ -323,7 +323,7 @@ async def asked_client(served: RunningGateway, revision: str, answer: str) -> As
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_approving_a_kind_of_command_through_a_client_applies_only_to_the_session_of_the_client(
+async def test_approval_of_a_kind_of_command_by_a_client_applies_only_to_the_session_of_that_client(
     tmp_path: Path, revision: str
 ) -> None:
     victims = [tmp_path / name for name in ("build", "src", "other")]
@@ -441,7 +441,7 @@ async def test_approval_answer_with_a_forged_or_already_used_request_state_is_re
     assert victim.exists()
 
 
-async def test_tool_search_lists_tools_awaiting_review_only_to_clients_allowed_to_use_them(
+async def test_tools_awaiting_review_are_found_by_tool_search_only_for_clients_allowed_to_use_them(
     tmp_path: Path,
 ) -> None:
     servers = {"late": fault_server("--fault", "changing-list", trust="pin"), "other": fault_server()}

@@ -76,7 +76,7 @@ def read_log(home: Path) -> str:
     return "".join(each.read_text() for each in home.rglob("gateway.log"))
 
 
-def test_gateway_is_not_ready_but_answers_after_sigterm_and_exits_after_a_second_sigterm(
+def test_gateway_reports_not_ready_but_answers_after_sigterm_and_exits_after_a_second_sigterm(
     gateway: GatewayProcess,
 ) -> None:
     gateway.process.send_signal(signal.SIGTERM)

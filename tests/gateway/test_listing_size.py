@@ -60,7 +60,7 @@ def test_session_without_a_gateway_defers_tools_by_token_count_instead_of_tool_c
         assert listed_names(runtime) == BRIDGE
 
 
-def test_measure_listing_counts_listed_tools_deferred_tools_and_saved_tokens(tmp_path: Path) -> None:
+def test_measure_listing_counts_listed_tools_and_deferred_tools_and_saved_tokens(tmp_path: Path) -> None:
     with open_with_tools(tmp_path, 40) as runtime:
         size = measure_listing(open_session(runtime, None), exact=True)
         about = measure_listing(open_session(runtime, None))

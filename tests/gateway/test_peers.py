@@ -161,7 +161,7 @@ asyncio.run(main())
     assert decisions(tmp_path / "home", victim) == [("nobody to ask (started by a tool call)", False)]
 
 
-def test_process_with_the_variable_toolfold_run_is_classified_as_started_by_a_tool_call() -> None:
+def test_process_with_the_environment_variable_toolfold_run_is_classified_as_started_by_a_tool_call() -> None:
     words = ["sleep", "60"]
     for marks, is_marked in (({"TOOLFOLD_RUN": "x"}, True), ({}, False)):
         with subprocess.Popen(words, env={"PATH": os.environ["PATH"], **marks}) as process:
@@ -225,7 +225,7 @@ def test_process_origin_of_a_client_running_as_another_system_user_is_unknown() 
         )  # processes of other tool calls may run
 
 
-def test_client_is_classified_as_a_tool_call_while_a_tool_call_process_has_unreadable_sockets() -> None:
+def test_client_is_assumed_to_be_a_tool_call_process_while_sockets_of_such_a_process_are_unreadable() -> None:
     """The file descriptors of such a process cannot be read, so it may be the client."""
     if os.getuid():
         pytest.skip("needs root")

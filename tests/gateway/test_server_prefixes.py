@@ -24,7 +24,7 @@ def test_resource_uris_and_prompt_names_of_a_server_with_an_empty_prefix_are_unc
     assert addresses.prefix_prompt("files", "greet") == "greet"
 
 
-def test_prompt_name_matching_two_server_prefixes_resolves_to_the_longer_prefix_first() -> None:
+def test_prompt_name_that_matches_two_server_prefixes_is_tried_with_the_longer_prefix_first() -> None:
     addresses = prefixes_for(["a", "a_b"])
     assert addresses.resolve_prompt("a_b_c") == [("a_b", "c"), ("a", "b_c")]
 

@@ -30,7 +30,7 @@ async def tool_names(client: Client) -> set[str]:
 @pytest.mark.thorough(keep=2)
 @both_revisions
 @pytest.mark.parametrize("entry", ["tool:mcp_one_*", "tool:one_*", "tool:mcp__one__echo"])
-async def test_tool_in_the_setting_approval_deny_is_refused_for_every_spelling_of_its_name(
+async def test_tool_denied_in_the_approval_settings_is_refused_for_every_spelling_of_its_name(
     tmp_path: Path, revision: str, entry: str
 ) -> None:
     with serve_gateway(
@@ -45,7 +45,7 @@ async def test_tool_in_the_setting_approval_deny_is_refused_for_every_spelling_o
 @pytest.mark.thorough(keep=1)
 @both_revisions
 @pytest.mark.parametrize("name", ["mcp_one_tool_2", "one_tool_2"])
-async def test_tool_in_the_setting_tools_disabled_is_neither_listed_to_clients_nor_callable(
+async def test_tool_disabled_in_the_settings_is_neither_listed_to_clients_nor_callable(
     tmp_path: Path, revision: str, name: str
 ) -> None:
     settings = {"tools.disabled": [name]}
@@ -56,7 +56,7 @@ async def test_tool_in_the_setting_tools_disabled_is_neither_listed_to_clients_n
                 assert await call_text(client, called, {"text": "hello"}) != "hello"
 
 
-async def test_settings_tools_pinned_and_toolsets_accept_a_tool_name_with_the_prefix_mcp(
+async def test_tool_name_with_the_prefix_mcp_is_accepted_in_the_settings_tools_pinned_and_toolsets(
     tmp_path: Path,
 ) -> None:
     settings: dict[str, Any] = {

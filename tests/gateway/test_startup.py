@@ -284,7 +284,7 @@ def test_call_of_a_tool_in_the_recorded_tool_list_that_no_longer_exists_is_refus
 
 
 @pytest.mark.thorough
-def test_recorded_tool_lists_are_not_used_after_a_change_of_settings_lock_file_or_plugins(
+def test_recorded_tool_lists_are_not_used_after_a_change_of_settings_or_lock_file_or_plugins(
     home: GatewayHome,
 ) -> None:
     run_once(home)

@@ -179,7 +179,7 @@ def raw_client(port: int) -> Iterator[RawClient]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_http_client_receives_the_recorded_tool_list_during_startup_and_its_call_waits(
+async def test_http_client_receives_the_recorded_tool_list_during_startup_and_its_call_after_startup(
     home: HttpGatewayHome, revision: str
 ) -> None:
     with home.start():
@@ -218,7 +218,7 @@ async def test_http_client_is_notified_if_the_tool_list_after_startup_differs_fr
         await asyncio.to_thread(home.record_lists)
 
 
-def test_recorded_tool_list_is_not_sent_in_response_to_a_wrong_host_header_origin_or_token(
+def test_recorded_tool_list_is_not_sent_to_a_request_with_a_wrong_host_header_or_origin_or_token(
     home: HttpGatewayHome,
 ) -> None:
     wrong: list[tuple[dict[str, str], int]] = [

@@ -143,7 +143,7 @@ async def test_stdio_gateway_asks_its_client_for_approval_of_a_dangerous_call(
 
 
 @pytest.mark.thorough
-async def test_injected_instruction_at_the_end_of_a_long_tool_result_is_marked(
+async def test_prompt_injection_at_the_end_of_a_long_tool_result_is_marked(
     settings: dict[str, str],
 ) -> None:
     command = StdioServerParameters(command=TOOLFOLD, args=["mcp", "serve"], env={**os.environ, **settings})
@@ -192,7 +192,7 @@ def test_stdio_gateway_refuses_an_input_line_with_too_many_json_values_and_answe
 
 
 @pytest.mark.thorough
-def test_plugin_in_the_stdio_gateway_reads_empty_stdin_and_its_prints_go_to_stderr(
+def test_plugin_in_the_stdio_gateway_reads_empty_stdin_and_its_printed_text_is_written_to_stderr(
     tmp_path: Path, settings: dict[str, str]
 ) -> None:
     (tmp_path / "plugins").mkdir()

@@ -193,7 +193,7 @@ async def test_user_cannot_cancel_a_call_of_another_user(tmp_path: Path) -> None
         assert "slept" in response.text
 
 
-async def test_read_file_refuses_toolfold_files_that_contain_users_tokens_credentials_or_results(
+async def test_read_file_tool_refuses_files_of_toolfold_with_users_or_tokens_or_credentials_or_results(
     tenants: Tenants,
 ) -> None:
     runtime = tenants.served.runtime
@@ -290,7 +290,7 @@ async def test_prompt_argument_completion_of_a_denied_server_returns_the_error_o
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_tool_denied_by_an_access_rule_cannot_be_called_by_any_spelling_or_through_tool_call(
+async def test_tool_denied_by_an_access_rule_cannot_be_called_by_any_spelling_directly_or_bridged(
     tenants: Tenants, limited_token: str, revision: str
 ) -> None:
     wanted = {"text": "reached"}
@@ -317,7 +317,7 @@ async def test_tool_denied_by_an_access_rule_cannot_be_called_by_any_spelling_or
         assert "diary_echo" not in await call_text(eve, "tool_search", {"query": "diary echo"})
 
 
-async def test_metrics_contain_no_names_of_users_teams_clients_or_tools(
+async def test_metrics_contain_no_names_of_users_or_teams_or_clients_or_tools(
     tenants: Tenants, tmp_path: Path
 ) -> None:
     tokens = tenants.served.tokens
@@ -374,7 +374,7 @@ def test_scheduled_job_gets_only_tools_granted_to_its_user_and_fails_if_the_user
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "..", "a\\b", "a\0b", "", "a\nb", ".hidden"])
-def test_server_user_team_and_token_names_that_allow_path_traversal_are_rejected(
+def test_names_with_path_traversal_are_rejected_for_servers_and_users_and_teams_and_tokens(
     tenants: Tenants, tmp_path: Path, name: str
 ) -> None:
     tokens = tenants.served.tokens

@@ -122,7 +122,7 @@ async def test_server_with_per_user_credentials_does_not_show_resources_of_other
         assert "notes of secret-of-ann-web" in repr(await client.read_resource(uri))
 
 
-async def test_changed_credentials_apply_to_the_next_call_and_removed_credentials_refuse_the_next_call(
+async def test_next_call_uses_changed_credentials_and_is_refused_if_the_credentials_were_removed(
     setup: Setup,
 ) -> None:
     user_id = setup.users["bob"]

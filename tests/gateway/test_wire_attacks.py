@@ -126,7 +126,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         ("X-First: a\0b", "Transfer-Encoding: chunked"),
     ],
 )
-def test_request_with_ambiguous_length_is_refused_and_a_smuggled_request_is_not_answered(
+def test_request_with_conflicting_length_headers_is_refused_and_a_smuggled_request_is_not_answered(
     target: Target, fields: tuple[str, ...]
 ) -> None:
     for path in ("/mcp", "/v1/files", "/ui/api/sign-in"):
@@ -255,7 +255,7 @@ def test_path_traversal_request_is_neither_served_nor_forwarded(target: Target, 
         "null",
     ],
 )
-def test_deeply_nested_oversized_or_undecodable_request_body_returns_a_4xx_status(
+def test_request_body_that_is_deeply_nested_or_oversized_or_undecodable_returns_a_4xx_status(
     target: Target, body: str | bytes
 ) -> None:
     for path in ("/mcp", "/ui/api/sign-in", "/ui/api/login"):
