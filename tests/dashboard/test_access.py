@@ -73,7 +73,7 @@ def test_dashboard_session_cookie_has_the_attributes_http_only_and_same_site(
     assert visitor.http.get("/ui/api/tools", headers={"x-toolfold-page-key": key}).json()["total"] > 100
 
 
-def test_dashboard_request_without_both_session_cookie_and_page_key_is_refused(
+def test_dashboard_request_that_lacks_the_session_cookie_or_the_page_key_is_refused(
     visitor: Visitor, dashboard: DashboardProcess
 ) -> None:
     key = visitor.sign_in(dashboard)
@@ -243,7 +243,7 @@ def test_only_an_unrestricted_token_of_an_administrator_can_sign_in_to_the_dashb
     assert visitor.http.get("/ui/api/overview", headers=page_key).status_code == 401
 
 
-def test_revoking_a_token_in_the_dashboard_deletes_the_allowed_tools_of_the_client(
+def test_revoking_a_token_in_the_dashboard_deletes_the_tool_permissions_of_its_client(
     visitor: Visitor, dashboard: DashboardProcess
 ) -> None:
     config = load_config(env={"TOOLFOLD_HOME": str(dashboard.home)})

@@ -56,7 +56,7 @@ def _read(feed: ActivityFeed) -> list[dict[str, Any]]:
         lambda text: ToolsSearched(session_id="s", call_id="c", queries=(text,), found=()),
     ],
 )
-def test_secret_in_the_text_of_an_event_is_redacted_even_if_the_text_is_truncated_within_it(
+def test_secret_in_the_text_of_an_event_is_redacted_even_if_the_text_is_cut_inside_the_secret(
     bus: EventBus, feed: ActivityFeed, make_event: Any, position: int
 ) -> None:
     bus.publish(make_event("a " * (position // 2) + SECRET))

@@ -65,7 +65,7 @@ def wait_until_ended(evaluations: Evaluations) -> None:
         ({"catalog": '{"type": "function"}'}, "tools, line 1"),
     ],
 )
-def test_evaluation_with_invalid_modes_tools_or_messages_is_refused_with_the_reason(
+def test_evaluation_with_invalid_modes_or_tools_or_messages_is_refused_with_the_reason(
     evaluations: Evaluations, change: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(RequestRefused, match=problem):
@@ -91,7 +91,9 @@ def test_evaluation_that_exceeds_its_time_limit_is_stopped_with_an_error(runtime
     assert "took longer" in evaluations.describe()["problem"]
 
 
-def test_evaluation_of_the_configured_tools_excludes_the_tool_search_tools(evaluations: Evaluations) -> None:
+def test_evaluation_of_the_configured_tools_excludes_the_built_in_tools_for_searching_tools(
+    evaluations: Evaluations,
+) -> None:
     queries = write_lines([{"id": 1, "query": "read the file notes.txt", "gold": ["read_file", "unknown"]}])
     evaluations.start({**VALID, "tools": "own", "queries": queries})
     wait_until_ended(evaluations)

@@ -195,7 +195,7 @@ def test_non_administrator_gets_403_for_every_route_except_the_activity_of_the_u
     assert hello["is_limited"]
 
 
-def test_dashboard_shows_a_user_no_tokens_calls_or_usage_of_other_users(
+def test_dashboard_of_a_user_shows_neither_tokens_nor_calls_nor_usage_of_other_users(
     setup: Setup, client: httpx2.Client, other_client: httpx2.Client
 ) -> None:
     pages = {name: setup.sign_in(each, name) for name, each in (("dora", client), ("emil", other_client))}

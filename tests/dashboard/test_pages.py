@@ -144,7 +144,7 @@ def test_tool_disabled_in_the_dashboard_cannot_be_called_until_it_is_enabled_aga
     assert enabled["ok"], enabled
 
 
-def test_playground_page_ranks_and_selects_the_same_tools_as_the_explain_command(
+def test_playground_page_shows_the_same_ranking_and_selected_tools_as_the_explain_command(
     checked_page: CheckedPage, dashboard: DashboardProcess, tmp_path: Path
 ) -> None:
     message = "where is my parcel?"
@@ -177,7 +177,7 @@ def test_playground_page_ranks_and_selects_the_same_tools_as_the_explain_command
     assert printed["tools"][0]["name"] in rows.nth(1).inner_text()
 
 
-def test_activity_page_shows_tool_calls_with_their_arguments_and_tool_searches(
+def test_activity_page_shows_searches_for_tools_and_tool_calls_with_their_arguments(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     page = checked_page.open("activity")
@@ -264,7 +264,7 @@ def test_tool_details_on_the_catalog_page_can_be_opened_and_closed_with_the_keyb
     page.wait_for_url("**/ui/catalog")
 
 
-def test_servers_page_adds_tests_and_removes_an_mcp_server(
+def test_mcp_server_can_be_added_and_tested_and_removed_on_the_servers_page(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     page = checked_page.open("servers")

@@ -70,7 +70,7 @@ def read_totals(store: UsageStore) -> dict[str, float]:
     return store.summarize(time.time() - 60, time.time() + 60)
 
 
-def test_usage_history_counts_tool_calls_tool_searches_and_saved_tokens(store: UsageStore) -> None:
+def test_usage_history_counts_tool_calls_and_tool_searches_and_saved_tokens(store: UsageStore) -> None:
     bus = EventBus()
     recorder = UsageRecorder(bus, store)
     bus.publish(ToolsSearched(session_id="s", call_id="a", queries=("parcel",), found=("track", "list")))
@@ -213,7 +213,7 @@ def test_usage_journal_entries_can_be_recovered_again_after_storing_them_failed(
 
 
 @pytest.mark.parametrize("with_content", [False, True])
-def test_usage_history_contains_arguments_results_and_queries_only_if_with_content_is_set(
+def test_usage_history_contains_arguments_and_results_and_queries_only_if_with_content_is_true(
     tmp_path: Path, with_content: bool
 ) -> None:
     bus, file = EventBus(), tmp_path / "usage.db"

@@ -106,7 +106,7 @@ def test_request_without_a_token_returns_401_with_the_url_of_the_protected_resou
 
 
 @pytest.mark.parametrize("suffix", ["", "/mcp"])
-def test_protected_resource_metadata_of_the_gateway_contain_the_identity_provider_url(
+def test_protected_resource_metadata_of_the_gateway_contains_the_identity_provider_url(
     gateway: ProtectedGateway, suffix: str
 ) -> None:
     response = httpx2.get(f"{gateway.origin()}/.well-known/oauth-protected-resource{suffix}")
@@ -120,7 +120,7 @@ def test_protected_resource_metadata_of_the_gateway_contain_the_identity_provide
     }
 
 
-def test_protected_resource_metadata_are_not_served_for_an_unknown_host(gateway: ProtectedGateway) -> None:
+def test_protected_resource_metadata_is_not_served_for_an_unknown_host(gateway: ProtectedGateway) -> None:
     response = httpx2.get(
         f"{gateway.origin()}/.well-known/oauth-protected-resource", headers={"Host": "evil.example"}
     )
@@ -174,7 +174,7 @@ def test_token_signed_with_the_public_key_as_a_shared_secret_is_refused(
         ({"cnf": {"jkt": "abc"}}, "bound to a key of the client"),
     ],
 )
-def test_access_token_with_a_wrong_or_missing_issuer_audience_or_time_claim_is_refused(
+def test_access_token_with_a_wrong_or_missing_claim_for_issuer_or_audience_or_time_is_refused(
     gateway: ProtectedGateway, changes: dict[str, Any], reason: str
 ) -> None:
     assert refused(gateway.send(gateway.issuer.token(**changes)), reason)
@@ -217,7 +217,7 @@ def test_json_web_token_with_a_type_header_other_than_access_token_is_refused(
 
 
 @pytest.mark.parametrize("claims", [{"nonce": "n"}, {"at_hash": "x"}, {"c_hash": "x"}, {"typ": "ID"}])
-def test_id_token_sent_instead_of_an_access_token_is_refused_with_advice(
+def test_error_for_an_id_token_says_to_send_the_access_token_instead(
     gateway: ProtectedGateway, claims: dict[str, str]
 ) -> None:
     token = gateway.issuer.keys[0].sign(gateway.issuer.claims(**claims), typ="JWT")
@@ -276,7 +276,7 @@ def test_access_token_of_a_disabled_user_is_refused_even_in_an_open_session(
     assert gateway.send(token).status_code == 200
 
 
-def test_disabling_a_user_invalidates_the_gateway_client_of_the_user(tmp_path: Path) -> None:
+def test_disabling_a_user_invalidates_the_gateway_client_that_logged_in_as_the_user(tmp_path: Path) -> None:
     from toolfold.gateway.tokens import GatewayClient, Tokens
 
     tokens = Tokens(tmp_path / "tokens.json")

@@ -46,7 +46,7 @@ async def test_signing_keys_are_fetched_once_from_the_url_in_the_metadata_of_the
     assert issuer.requests == [METADATA, "/jwks"]
 
 
-async def test_signing_keys_are_loaded_from_oauth_metadata_if_openid_connect_metadata_are_missing(
+async def test_signing_keys_are_loaded_from_oauth_metadata_if_openid_connect_metadata_is_missing(
     issuer: IssuerServer,
 ) -> None:
     set_metadata(issuer)
@@ -55,7 +55,7 @@ async def test_signing_keys_are_loaded_from_oauth_metadata_if_openid_connect_met
     assert (await load_key(issuer)).find_key("one") is not None
 
 
-async def test_identity_provider_metadata_with_a_different_issuer_are_refused(issuer: IssuerServer) -> None:
+async def test_identity_provider_metadata_with_a_different_issuer_is_refused(issuer: IssuerServer) -> None:
     set_metadata(issuer, issuer="https://other.example")
     with pytest.raises(IssuerUnavailable, match="describes another issuer"):
         await load_key(issuer)
@@ -131,7 +131,7 @@ async def test_cached_signing_keys_are_used_while_the_identity_provider_does_not
     assert loaded.find_key("one") is None
 
 
-async def test_issuer_metadata_are_fetched_again_if_the_cached_signing_keys_url_fails(
+async def test_issuer_metadata_is_fetched_again_if_the_cached_signing_keys_url_fails(
     issuer: IssuerServer, key: SigningKey
 ) -> None:
     now = 0.0

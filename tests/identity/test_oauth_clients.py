@@ -127,7 +127,7 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
             yield Setup(issuer, gateway, users, models)
 
 
-async def test_python_sdk_client_registers_at_the_identity_provider_logs_in_and_calls_a_gateway_tool(
+async def test_python_sdk_client_calls_a_gateway_tool_after_registration_and_login_at_the_issuer(
     setup: Setup,
 ) -> None:
     browser, storage = Browser("alice"), MemoryStorage()
@@ -163,7 +163,7 @@ async def test_requests_with_an_access_token_are_limited_by_the_access_rules_of_
     assert f"is disabled (issuer {setup.issuer}, subject 'limited')" in log
 
 
-async def test_typescript_sdk_client_registers_at_the_identity_provider_logs_in_and_calls_a_gateway_tool(
+async def test_typescript_sdk_client_calls_a_gateway_tool_after_registration_and_login_at_the_issuer(
     setup: Setup,
 ) -> None:
     packages = Path(sys.prefix, "test_tools/mcp/node")

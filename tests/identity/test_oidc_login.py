@@ -66,7 +66,7 @@ async def test_valid_login_returns_the_issuer_and_subject_of_the_user(issuer: Is
         ({"error": "access_denied"}, "has refused the login"),
     ],
 )
-async def test_login_redirect_with_a_wrong_state_issuer_or_code_is_refused(
+async def test_login_redirect_with_a_wrong_state_or_issuer_or_code_is_refused(
     issuer: IssuerServer, response: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(InvalidToken, match=reason):
@@ -85,7 +85,7 @@ async def test_login_redirect_with_a_wrong_state_issuer_or_code_is_refused(
         ({"exp": 1_000_000_000}, "has expired"),
     ],
 )
-async def test_id_token_with_a_wrong_nonce_audience_issuer_or_expiry_is_refused(
+async def test_id_token_with_a_wrong_nonce_or_audience_or_issuer_or_expiry_is_refused(
     issuer: IssuerServer, claims: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(InvalidToken, match=reason):

@@ -29,7 +29,7 @@ with open_runtime() as runtime:
 """
 
 
-def test_older_mcp_package_allows_local_tools_and_reports_mcp_servers_as_unusable(
+def test_local_tools_work_and_mcp_servers_are_reported_as_unusable_with_an_older_mcp_package(
     tmp_path: Path,
 ) -> None:
     settings = tmp_path / "toolfold" / "config.yaml"

@@ -54,7 +54,9 @@ def test_tools_of_a_catalog_file_with_byte_order_mark_and_crlf_line_endings_are_
 
 
 @pytest.mark.parametrize("meta", [None, "sky", {"server": ""}, {"server": 7}, {}])
-def test_catalog_tool_without_a_server_name_gets_the_toolset_mcp_catalog(tmp_path: Path, meta: Any) -> None:
+def test_catalog_tool_without_a_server_name_belongs_to_the_toolset_named_mcp_catalog(
+    tmp_path: Path, meta: Any
+) -> None:
     file = tmp_path / "catalog.jsonl"
     file.write_text(make_line(meta=meta))
     (tool,) = load_catalog(file)

@@ -226,7 +226,7 @@ def test_plugins_of_a_project_changed_after_the_user_trusted_it_are_not_executed
     assert not marker.exists()
 
 
-def test_plugins_of_a_trusted_project_are_not_loaded_if_the_runtime_is_opened_with_trusted_false(
+def test_plugins_of_a_trusted_project_are_not_loaded_if_open_runtime_is_called_with_trusted_false(
     project: Path, open_test_runtime: RuntimeOpener, trust_tmp_project: Callable[[], None]
 ) -> None:
     write(project, {"local.py": source("local")})
@@ -295,7 +295,7 @@ def register(plugin):
         ("plugin.hooks.append(('pre_tool_call', 5))", "AttributeError"),
     ],
 )
-def test_plugin_that_raises_during_registration_registers_no_tools_hooks_or_toolsets(
+def test_plugin_that_raises_during_registration_registers_no_tools_and_no_hooks_and_no_toolsets(
     ending: str,
     expected_error: str,
     user: Path,
@@ -568,7 +568,7 @@ def test_changed_plugin_file_takes_effect_only_in_runtimes_opened_later(
     assert second.handle_function_call("which", {}) == '{"result":"newer"}'
 
 
-def test_plugin_object_without_a_runtime_contains_the_added_tools_hooks_and_toolsets() -> None:
+def test_plugin_object_without_a_runtime_contains_the_added_tools_and_hooks_and_toolsets() -> None:
     @tool(toolset="mine")
     def greet() -> str:
         return "hello"
