@@ -231,7 +231,7 @@ class DirectCalls:
     async def _exchange(
         self, id_: int, request: bytes
     ) -> JSONRPCResponse | JSONRPCError | httpx2.Response | httpx2.TransportError:
-        """Send a tool call; return its response, or the HTTP response or error for the SDK's transport."""
+        """Send a tool call; return its response or, if the SDK must handle it, the HTTP response or error."""
         try:
             connection = await self._pool.take(self._origin, self._connect_timeout_s)
         except ExchangeFailed as error:

@@ -427,7 +427,7 @@ async def _check_response(
 
 
 class _BodyTooLarge(Exception):
-    """The body of an HTTP response exceeds the limit named in the message."""
+    """The body of an HTTP response exceeds a limit; the message of the exception names the limit."""
 
 
 async def _read_body(response: httpx2.Response) -> bytes:
