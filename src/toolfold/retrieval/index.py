@@ -49,7 +49,7 @@ class ScoreGains(Protocol):
         """Return the amounts to add to the tools' similarities to a query; None if all are 0."""
 
     def keyword_gains(self, words: WordTokenizer, text: str) -> Scores | None:
-        """Return the amounts to add to the tools' keyword scores, relative to a perfect match."""
+        """Return the amounts to add to the tools' keyword scores, as shares of a perfect match's score."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

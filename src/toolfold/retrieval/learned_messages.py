@@ -152,7 +152,7 @@ class LearnedMessages:
             return None
 
     def _find_sharing_users(self, client: str) -> frozenset[str] | None:
-        """Return the users whose learned messages affect a user's searches; None if the client is no user."""
+        """Return the users whose messages affect a user's searches; None if the client belongs to no user."""
         return self.find_sharing(client) if client.startswith(USER_LEARNER_PREFIX) else None
 
     def learn(
@@ -395,7 +395,7 @@ class ClientGains:
         return self._combine(closeness.astype(np.float32), MAX_GAIN, MAX_SHARED_GAIN)
 
     def keyword_gains(self, words: WordTokenizer, text: str) -> Scores | None:
-        """Return the amounts to add to the tools' keyword scores, relative to a perfect match."""
+        """Return the amounts to add to the tools' keyword scores, as shares of a perfect match's score."""
         asked = _content_terms(words, text)
         shared = Counter(row for term in asked for row in self.messages.terms.get(term, ()))
         if not shared:

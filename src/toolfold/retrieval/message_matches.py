@@ -53,7 +53,7 @@ class MessageMatches:
         return cls(messages, np.array(lengths, np.int64), np.array(owners, np.int64), len(tools))
 
     def gains(self, words: WordTokenizer, query: str) -> Scores | None:
-        """Return each tool's score gain, relative to a perfect match; None if no example message matches.
+        """Return each tool's score gain as a share of a perfect match's score; None if no message matches.
 
         A message matches if it and the query have at least a third of their terms, and two, in common.
         """
