@@ -54,7 +54,7 @@ class ToolPartition:
 
 
 class Deferral:
-    """Divides a session's tools into deferrable and always listed tools by the settings, with a cache."""
+    """Divides a session's tools into deferrable and always listed tools, as configured; caches the result."""
 
     def __init__(self, settings: ToolsSettings) -> None:
         self._always = frozenset(settings.tool_search.always_load)
