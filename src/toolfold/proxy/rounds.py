@@ -299,7 +299,7 @@ class FoldedExchange:
             yield shown
 
     def _client_headers(self, response: UpstreamResponse) -> Headers:
-        """Return the response headers for the client: the provider's headers and the saved tokens."""
+        """Return the response headers for the client: the provider's headers and one for the saved tokens."""
         kept = [each for each in select_response_headers(response) if each[0] not in _REWRITTEN_HEADERS]
         return [*kept, self._report_header()]
 
