@@ -242,7 +242,7 @@ def _without_path(words: list[str], method: str, path: str) -> list[str]:
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a name in lower case: `listPets`, `list-pets` and `List pets` are the same."""
+    """Return the words of a name in lower case: `listPets` and `List pets` give the same words."""
     spaced = _CAMEL.sub(" ", text) if not text.isupper() else text
     return [word.lower() for word in _NOT_IN_NAMES.split(spaced) if word]
 
