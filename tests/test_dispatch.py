@@ -275,7 +275,7 @@ async def test_call_is_refused_if_a_pre_hook_raises(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     pipeline.hooks.add(PRE, raise_error)
     assert await pipeline.error(arguments={"n": 1}) == (
-        "'probe' was refused: the check 'raise_error' failed: ValueError. The tool was not run."
+        "the call of 'probe' was refused: the hook 'raise_error' failed: ValueError. The tool was not run."
     )
     assert [event for event, _ in pipeline.events] == ["before probe"]
 

@@ -113,7 +113,8 @@ async def test_call_is_refused_if_a_pre_hook_raises_any_exception(
     hooks.add(PRE, lambda *_: asked.append("later"))
     name = "fail_later" if is_async else "fail"
     assert await run_refused(hooks) == (
-        f"'probe' was refused: the check '{name}' failed: {type(raised).__name__}. The tool was not run."
+        f"the call of 'probe' was refused: the hook '{name}' failed: {type(raised).__name__}."
+        " The tool was not run."
     )
     assert asked == []
 
@@ -150,7 +151,7 @@ async def test_call_is_refused_if_a_sync_pre_hook_hangs(short_timeout_hooks: Hoo
 
     short_timeout_hooks.add(PRE, hang)
     assert await run_refused(short_timeout_hooks) == (
-        "'probe' was refused: the check 'hang' did not answer within 0.05 s. The tool was not run."
+        "the call of 'probe' was refused: the hook 'hang' did not answer within 0.05 s. The tool was not run."
     )
     go_on.set()
 

@@ -84,7 +84,9 @@ def _make_parser() -> argparse.ArgumentParser:
         help="add the rules of a TOML file; can be given several times",
     )
     parser.add_argument(
-        "--cwd", metavar="DIR", help="directory in which the command would run; default: the current one"
+        "--cwd",
+        metavar="DIR",
+        help="directory in which the command would run; default: the current directory",
     )
     return parser
 

@@ -92,7 +92,9 @@ class Hooks:
 
 
 def _refusal(tool: Tool, hook: object, what: str) -> Refused:
-    return Refused(f"{tool.name!r} was refused: the check {_hook_name(hook)!r} {what}. The tool was not run.")
+    return Refused(
+        f"the call of {tool.name!r} was refused: the hook {_hook_name(hook)!r} {what}. The tool was not run."
+    )
 
 
 def _hook_name(hook: object) -> str:

@@ -351,8 +351,10 @@ class TestRuntime:
         assert (entry["by"], entry["allowed"], entry["answer"]) == ("isolated place", True, None)
         assert entry["why"] == "it only affects sandbox, and approval.isolated allows that"
         assert entry["rules"] == ["delete-system-tree"]
-        logged = "terminal runs without approval, although rules match (delete-system-tree): it only affects"
-        assert f"{logged} sandbox" in caplog.text
+        logged = (
+            "terminal runs without approval, although rules for dangerous calls match (delete-system-tree)"
+        )
+        assert f"{logged}: it only affects sandbox" in caplog.text
 
     async def test_dangerous_input_to_a_background_process_in_a_sandbox_needs_approval(
         self, open_test_runtime: RuntimeOpener

@@ -109,7 +109,7 @@ class TestDenyRules:
     def test_deny_rule_for_an_unknown_danger_rule_or_category_raises_a_config_error(
         self, open_test_runtime: RuntimeOpener, entry: str
     ) -> None:
-        with pytest.raises(ConfigError, match=r"approval\.deny: there is no .* Did you mean"):
+        with pytest.raises(ConfigError, match=r"approval\.deny: no (rule|category) matches the entry .* Did you mean"):
             open_test_runtime({"approval": {"deny": [entry]}})
 
 

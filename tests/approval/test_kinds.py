@@ -251,7 +251,7 @@ class TestPermanentKinds:
         )
         assert "was declined" in terminal.run("rm -rf build")
         assert terminal.run("git push --force") == ""
-        assert "'kind:recursive-delete' is ignored: it is only effective in" in caplog.text
+        assert "'kind:recursive-delete' is ignored: entries for rules are read only from" in caplog.text
 
     def test_kind_of_risk_removed_from_the_allowlist_file_needs_approval_again_in_an_open_runtime(
         self, open_test_runtime: RuntimeOpener, home: Path

@@ -104,7 +104,7 @@ class ProjectFiles:
             if len(matches) > MAX_MATCHES:
                 raise ValueError(f"more than {MAX_MATCHES} matches")
         if not matches and not is_generated_name(path.name):
-            raise ValueError("the pattern matches no file, and tools are not known to generate that name")
+            raise ValueError("the pattern matches no file, and no known tool generates files with this name")
         if not all(self._is_inside(each.parent) for each in matches):
             raise ValueError("the pattern matches a path outside the project")
         yield from matches

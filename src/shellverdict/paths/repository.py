@@ -193,7 +193,7 @@ def _check_extensions(data: bytes, at: int) -> None:
     while at < end:
         signature, size = struct.unpack_from(">4sI", data, at)
         if signature == b"link":
-            raise ValueError("the git index is split, and part of it is in another file")
+            raise ValueError("the git index is a split index: some of its entries are in another file")
         at += 8 + size
     expected = hashlib.sha1(data[:end], usedforsecurity=False).digest()
     if at != end or data[end:] not in (expected, bytes(_CHECKSUM_BYTES)):

@@ -82,7 +82,9 @@ async def write_summary(entries: Sequence[MessageRecord], summarise: Summarise) 
     try:
         summary = await summarise(SUMMARY_REQUEST, write_transcript)
     except ProviderError as error:
-        log.warning("the conversation could not be summarised (%s); only an outline of it is kept", error)
+        log.warning(
+            "the conversation could not be summarised (%s); old messages are replaced by an outline", error
+        )
         summary = ""
     return f"{SUMMARY_OPENING}\n\n{summary.strip() or _write_outline(entries)}"
 

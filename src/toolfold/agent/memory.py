@@ -81,6 +81,7 @@ def _find_fact(facts: list[str], args: Json) -> int:
     if len(found) == 1:
         return found[0]
     raise CallError(
-        f"`old` must occur in exactly one fact, but {len(found)} contain {wanted!r}. Nothing was written.",
+        f"`old` must occur in exactly one fact, but {len(found)} facts contain {wanted!r}. Nothing was "
+        "written.",
         facts=facts,
     )

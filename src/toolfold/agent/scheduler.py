@@ -218,7 +218,7 @@ class Scheduler:
             except JobRejected as error:
                 if active.agent is not None:
                     log.warning(
-                        "the scheduled job %s was interrupted, as its client may no longer run it: %s",
+                        "the scheduled job %s was interrupted, because its client may no longer run it: %s",
                         active.job.id,
                         error,
                     )

@@ -59,7 +59,7 @@ class StoreThread:
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait({future})
             if error := future.exception():
-                log.warning("the last change of an interrupted session could not be stored: %s", error)
+                log.warning("the last change to an interrupted session could not be stored: %s", error)
             else:
                 apply(future.result())
             raise

@@ -111,7 +111,7 @@ class AllowList:
         """Add entries to the allow-list and to its file. Raises ConfigError if they cannot be saved."""
         if self._file is None or not keys or not all(keys):
             raise ConfigError(
-                "nothing was added to the allow-list: the entry is empty, or the list is not in a file",
+                "nothing was added to the allow-list: the entry is empty, or the allow-list has no file",
                 key=self._key,
             )
         with self._lock:
@@ -174,7 +174,7 @@ class AllowList:
             written = tuple(dict.fromkeys(_read_entries(self._file, self._key)))
             is_own_change = self._is_own_change()
         except ConfigError as error:
-            log.warning("the setting %s cannot be read any more, so it allows no call: %s", self._key, error)
+            log.warning("the setting %s can no longer be read, so it allows no calls: %s", self._key, error)
             written, is_own_change = (), False
         remaining = written if is_own_change else tuple(each for each in self._entries if each in written)
         if remaining != self._entries:

@@ -97,7 +97,7 @@ def _build_rule(entry: str, glob: re.Pattern[str]) -> Rule:
         name=f"{_DENY_PREFIX}{entry}",
         category="denied",
         severity=Severity.CRITICAL,
-        description="the setting approval.deny forbids this",
+        description="the setting approval.deny forbids this command",
         condition=_LineCondition(programs=(), always=True, pattern=glob),
     )
 

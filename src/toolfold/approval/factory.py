@@ -180,7 +180,9 @@ def _exact_entries(config: Config) -> list[str]:
     """
     for entry in filter(is_pattern, config.command_allowlist):
         log.warning(
-            "the allow-list entry %r is ignored: it is only effective in %s", entry, config.paths.user_file
+            "the allow-list entry %r is ignored: entries for rules are read only from %s",
+            entry,
+            config.paths.user_file,
         )
     return [entry for entry in config.command_allowlist if not is_pattern(entry)]
 
@@ -286,7 +288,10 @@ def _build_smart_approval(
     settings = config.approval
     reviewer = reviewer or _build_chat_model(config)
     if reviewer is None:
-        log.warning("approval.mode is smart, but approval.smart_model is not set: a person is asked instead")
+        log.warning(
+            "approval.mode is smart, but approval.smart_model is not set: a person "
+            "is asked about every dangerous call"
+        )
         return None
     redact = Redaction(config.secret_values(), max_chars=_MAX_REDACTED_CHARS)
     return SmartApproval(reviewer, loops, timeout=settings.smart_timeout_seconds, redact=redact)

@@ -151,7 +151,7 @@ class Approval:
             decision = await self._ask_for_approval(analysis, context)
         if decision.decided_by is DecidedBy.ISOLATED:
             log.info(
-                "the tool %s runs without approval, although rules match (%s): %s",
+                "the tool %s runs without approval, although rules for dangerous calls match (%s): %s",
                 tool.name,
                 ", ".join(analysis.rules),
                 decision.reason,

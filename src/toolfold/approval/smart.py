@@ -79,13 +79,15 @@ class SmartApproval:
             )
         except CallTimeout:
             log.warning(
-                "the reviewing model %s did not answer within %g s; a person is asked instead",
+                "the reviewing model %s did not answer within %g s, so a person is asked for approval",
                 self.name,
                 self._timeout,
             )
         except Exception as error:
             problem = shorten(error_message(error))
-            log.warning("the reviewing model %s failed; a person is asked instead: %s", self.name, problem)
+            log.warning(
+                "the reviewing model %s failed, so a person is asked for approval: %s", self.name, problem
+            )
         else:
             return isinstance(answer, str) and answer.strip().rstrip(".").casefold() == SAFE_ANSWER
         return False
