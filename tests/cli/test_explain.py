@@ -177,8 +177,8 @@ class TestConversations:
         [
             ('[{"role": "user"', "not a valid JSON list of messages"),
             ('{"role": "user", "content": "a"}\n{"role"\n', "line 2"),
-            ('["hello"]', "a message is an object with a role"),
-            ('{"content": "a"}\n', "a message is an object with a role"),
+            ('["hello"]', "each message of the history must be an object with a role"),
+            ('{"content": "a"}\n', "each message of the history must be an object with a role"),
             ('{"role": "assistant", "content": "a"}\n', "no message with the role `user`"),
             ("", "no message with the role `user`"),
         ],

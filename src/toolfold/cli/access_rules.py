@@ -39,8 +39,9 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
 
     @group.command(
         "allow",
-        help=f"Allow a {kind} to use tools, models or keys. As soon as one rule allows a tool, every tool"
-        f" that no rule allows is refused, and so for models and keys. {_RULES_HELP}",
+        help=f"Allow a {kind} to use tools, models or keys. As soon as one rule allows a tool, "
+        "every tool that no rule allows is refused; the same applies to models and "
+        f"keys. {_RULES_HELP}",
     )
     @click.argument("name")
     @click.argument("rules", metavar="RULE...", nargs=-1, required=True)
@@ -69,7 +70,9 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
         change_rules(invocation, name, lambda each: replace(each, denied=_merge(each.denied, rules)))
         print_line(f"the {kind} {escape_text(name)} may not use {escape_text(', '.join(rules))}")
 
-    @group.command("unset", help=f"Remove rules that allow or deny a {kind} the use of tools.")
+    @group.command(
+        "unset", help=f"Remove rules that allow or deny a {kind} the use of tools, models or keys."
+    )
     @click.argument("name")
     @click.argument("rules", metavar="RULE...", nargs=-1)
     @click.option("--all", "remove_all", is_flag=True, help="Remove all rules.")

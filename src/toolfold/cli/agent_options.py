@@ -72,7 +72,7 @@ _OPTIONS = (
         "--session",
         default="",
         metavar="ID",
-        help="Resume the session with this id; `last` for the most recent one.",
+        help="Resume the session with this id; `last` for the most recent session.",
     ),
     click.option(
         "--toolset",

@@ -30,7 +30,7 @@ __all__ = ["allow_destructive_option", "find_targets", "offer_to_allow"]
 allow_destructive_option = click.option(
     "--allow-destructive",
     is_flag=True,
-    help="Let tools that declare that they can destroy data run without approval.",
+    help="Run tools without approval even if they declare that they can destroy data.",
 )
 
 

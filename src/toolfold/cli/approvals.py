@@ -84,7 +84,7 @@ def revoke(invocation: Invocation, entries: tuple[str, ...], all_: bool) -> None
     allowlist, tools = build_allowlist(config), build_allowed_tools(config)
     known = (*allowlist.entries, *tools.entries)
     if not entries and not all_:
-        raise click.UsageError("name the entries to remove, or use --all")
+        raise click.UsageError("name the allow-list entries to remove, or use --all")
     chosen = known if all_ else tuple(_resolve_entry(text, known) for text in entries)
     for entry in dict.fromkeys(chosen):
         (tools if entry in tools.entries else allowlist).remove(entry)
@@ -95,9 +95,9 @@ def revoke(invocation: Invocation, entries: tuple[str, ...], all_: bool) -> None
 
 @command.command("allow", short_help="Let destructive tools run without approval.")
 @click.argument("targets", nargs=-1, required=True, metavar="TOOL|SERVER[:KIND]...")
-@click.option("--project", "in_project", is_flag=True, help="Allow the tools in the current project only.")
+@click.option("--project", "in_project", is_flag=True, help="Allow the tools only in the current project.")
 @click.option(
-    "--client", default="", metavar="NAME", help="Allow the tools for this client of the gateway only."
+    "--client", default="", metavar="NAME", help="Allow the tools only for this client of the gateway."
 )
 @click.pass_obj
 def allow(invocation: Invocation, targets: tuple[str, ...], in_project: bool, client: str) -> None:
@@ -121,7 +121,7 @@ def allow(invocation: Invocation, targets: tuple[str, ...], in_project: bool, cl
 @command.command("test", short_help="Show whether a command would run, without running it.")
 @click.argument("line", metavar="COMMAND")
 @click.option("--cwd", help="Working directory of the command.")
-@click.option("--backend", help="Backend that would run the command. Default: as configured.")
+@click.option("--backend", help="Backend that would run the command. Default: the setting terminal.backend.")
 @json_option
 @click.pass_context
 def test(ctx: click.Context, line: str, cwd: str | None, backend: str | None, as_json: bool) -> int:
@@ -144,9 +144,14 @@ def test(ctx: click.Context, line: str, cwd: str | None, backend: str | None, as
 
 @command.command("log")
 @click.option(
-    "-n", "--last", default=20, show_default=True, type=click.IntRange(1), help="Number of decisions to show."
+    "-n",
+    "--last",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of approval decisions to show.",
 )
-@click.option("--session", help="Show decisions of this session only.")
+@click.option("--session", help="Show only approval decisions of this session.")
 @click.option("--refused", is_flag=True, help="Show refused calls only.")
 @json_option
 @click.pass_obj

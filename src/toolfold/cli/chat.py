@@ -51,7 +51,7 @@ DEMO_DELAY_S = 0.02
 @click.command("chat")
 @agent_options
 @click.option(
-    "--demo", is_flag=True, help="Try the chat with a scripted model and sample tools; needs no key."
+    "--demo", is_flag=True, help="Try the chat with a scripted model and sample tools; needs no API key."
 )
 @click.pass_obj
 def command(invocation: Invocation, options: AgentOptions, demo: bool) -> int:

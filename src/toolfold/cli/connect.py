@@ -104,15 +104,20 @@ class _ConnectOptions:
     help="Environment variable that holds the access token for --http or --proxy.",
 )
 @click.option(
-    "--replace", "move_servers", is_flag=True, help="Also move the program's own MCP servers to Toolfold."
+    "--replace",
+    "move_servers",
+    is_flag=True,
+    help="Also move the MCP servers in the program's settings to Toolfold.",
 )
 @click.option(
-    "--undo", is_flag=True, help="Restore the program's settings file as it was before it was connected."
+    "--undo",
+    is_flag=True,
+    help="Restore the program's settings file as it was before the program was connected.",
 )
 @click.option(
     "--keep-changes",
     is_flag=True,
-    help="With --undo: keep other changes made to the settings file since it was connected.",
+    help="With --undo: keep other changes made to the settings file since the program was connected.",
 )
 @click.option(
     "--file",
@@ -203,7 +208,8 @@ def _validate_options(options: _ConnectOptions, *, undo: bool, keep_changes: boo
 
     if normalise_server_name(options.name) != options.name:
         raise click.UsageError(
-            f"{options.name!r} is not a valid name. Try {normalise_server_name(options.name)!r}."
+            f"--name: {options.name!r} is not a valid name of an entry."
+            f" Try {normalise_server_name(options.name)!r}."
         )
     has_options = bool(options.url or options.move_servers or options.uvx or options.token_variable)
     _validate_undo(undo=undo, keep_changes=keep_changes, has_options=has_options)
@@ -213,7 +219,7 @@ def _validate_options(options: _ConnectOptions, *, undo: bool, keep_changes: boo
         )
     if options.token_variable and not options.url:
         raise click.UsageError(
-            "--token-env can only be used with --http: a gateway started by the program needs no token"
+            "--token-env can be used only with --http: a gateway started by the program needs no token"
         )
     if options.url:
         validate_url(options.url, options.token_variable)
@@ -221,7 +227,7 @@ def _validate_options(options: _ConnectOptions, *, undo: bool, keep_changes: boo
 
 def _validate_undo(*, undo: bool, keep_changes: bool, has_options: bool) -> None:
     if keep_changes and not undo:
-        raise click.UsageError("--keep-changes can only be used with --undo")
+        raise click.UsageError("--keep-changes can be used only with --undo")
     if undo and has_options:
         raise click.UsageError("--undo cannot be combined with --http, --replace, --uvx or --token-env")
 

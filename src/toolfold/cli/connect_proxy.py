@@ -55,7 +55,7 @@ def connect_proxy(config: Config, options: ProxyOptions) -> int:
         raise ConfigError(
             "the model proxy is turned off",
             key="proxy.enabled",
-            hint="Turn it on with: toolfold config set proxy.enabled true",
+            hint="Turn on the model proxy with: toolfold config set proxy.enabled true",
         )
     program = find_program(options.program)
     url = _proxy_url(config, options)

@@ -71,14 +71,17 @@ class ConversationSpec:
 )
 @click.option("--seed", type=int, default=7, show_default=True, help="Random seed.")
 @click.option(
-    "--conversation", "recorded", type=FILE, help="Use a recorded conversation: one JSON object per line."
+    "--conversation",
+    "recorded",
+    type=FILE,
+    help="Use the recorded conversation in this file: one JSON object per line.",
 )
 @click.option("--prices", "price_file", type=FILE, help="Use your own prices from this YAML or JSON file.")
 @click.option(
     "--model",
     "models",
     multiple=True,
-    help="Show the costs with this model. Repeatable. Default: one model per kind of provider.",
+    help="Show the costs at the prices of this model. Repeatable. Default: one model per kind of provider.",
 )
 @plot_option("dollars by message")
 @json_option
@@ -276,7 +279,9 @@ class MessageMeasurer:
         from toolfold.turn.cost import DialogueTurn
 
         if not isinstance(row, dict) or not row.keys() & {"system", "user"}:
-            raise ValueError("expected an object with the key `user` or `system`")
+            raise ValueError(
+                "expected each line of the conversation to be an object with the key `user` or `system`"
+            )
         if "user" not in row:
             return self._count_tokens(row["system"])
         calls = tuple(self._parse_call(each) for each in _require_list(row, "calls"))
@@ -318,7 +323,7 @@ class MessageMeasurer:
 def _require_list(row: Mapping[str, Any], key: str) -> list[Any]:
     value = row.get(key, [])
     if not isinstance(value, list):
-        raise ValueError(f"expected `{key}` to be a list")
+        raise ValueError(f"a line of the conversation has a `{key}` that is not a list")
     return value
 
 

@@ -124,19 +124,20 @@ def generate_key() -> None:
     "--add",
     "step",
     flag_value="add",
-    help="Only add a new key to the key file. Then copy the file to the other replicas.",
+    help="Add a new key to the key file and do nothing else. Afterwards, copy the file to "
+    "the other replicas.",
 )
 @click.option(
     "--encrypt",
     "step",
     flag_value="encrypt",
-    help="Only encrypt all credentials again, with the first key of the key file.",
+    help="Encrypt all credentials again with the first key of the key file, and do nothing else.",
 )
 @click.option(
     "--retire",
     "step",
     flag_value="retire",
-    help="Only remove keys from the key file that are no longer used.",
+    help="Remove keys that encrypt no credential any more from the key file, and do nothing else.",
 )
 @click.pass_obj
 def rotate_key(invocation: Invocation, step: str | None) -> None:
@@ -156,13 +157,14 @@ def rotate_key(invocation: Invocation, step: str | None) -> None:
     has_file, is_shared = not config.credentials.keys, config.store != LOCAL_STORE
     if step in ("add", "retire") and not has_file:
         raise ConfigError(
-            "the keys are in the setting credentials.keys, which this command cannot change",
+            "the encryption keys are in the setting credentials.keys, which this command cannot change",
             key="credentials.keys",
-            hint="change that setting instead; `toolfold credentials list` shows which keys are in use",
+            hint="change the setting credentials.keys; `toolfold credentials list` shows "
+            "which keys are in use",
         )
     if step is None and has_file and is_shared:
         raise ConfigError(
-            "replicas share these credentials, and those without the new key could not decrypt them",
+            "replicas share the stored credentials, and a replica without the new key could not decrypt them",
             key="store",
             hint="run `toolfold credentials rotate-key --add`, copy the key file to every replica, then run"
             " `toolfold credentials rotate-key --encrypt`",
@@ -223,7 +225,8 @@ def require_per_user_server(invocation: Invocation, server: str) -> None:
         raise NotFound(f"there is no MCP server {server!r}.{did_you_mean(closest_names(server, servers))}")
     if servers[server].credentials != "per-user":
         raise ConfigError(
-            f"all users share the credentials of MCP server {server!r}; one user cannot have different ones",
+            f"all users share the credentials of MCP server {server!r}; a user cannot have separate "
+            "credentials",
             key=f"mcp.servers.{server}.credentials",
             hint=f"set mcp.servers.{server}.credentials to per-user with `toolfold config edit`",
         )

@@ -74,16 +74,27 @@ def _jobs(invocation: Invocation) -> Iterator[ScheduledJobs]:
 @click.argument("schedule")
 @click.argument("prompt")
 @click.option("--name", default="", help="Name of the job.")
-@click.option("--to", "send_to", default="", metavar="TARGET", help="Message target for each result.")
+@click.option(
+    "--to", "send_to", default="", metavar="TARGET", help="Send each result to this message target."
+)
 @click.option(
     "--toolset", "toolsets", multiple=True, metavar="NAME", help="Allow only this toolset. Repeatable."
 )
 @click.option(
-    "--missed", type=_MISSED, default="once", show_default=True, help="Run a missed job once, or skip it."
+    "--missed",
+    type=_MISSED,
+    default="once",
+    show_default=True,
+    help="After missed runs, run the job once or skip them.",
 )
-@click.option("--time-zone", default="", metavar="ZONE", help="Time zone, such as Europe/Berlin.")
 @click.option(
-    "--model", default="", metavar="PROVIDER:MODEL", help="Model to use. Default: cron.model or agent.model."
+    "--time-zone", default="", metavar="ZONE", help="Time zone of the schedule, such as Europe/Berlin."
+)
+@click.option(
+    "--model",
+    default="",
+    metavar="PROVIDER:MODEL",
+    help="Model to use. Default: cron.model or, if it is empty, agent.model.",
 )
 @json_option
 @click.pass_obj
@@ -206,11 +217,11 @@ def show(invocation: Invocation, job: str, last: int, as_json: bool) -> None:
 @click.option("--prompt", help="New task.")
 @click.option("--name", help="New name.")
 @click.option(
-    "--to", "send_to", metavar="TARGET", help="Message target that gets each result; empty for none."
+    "--to", "send_to", metavar="TARGET", help="Send each result to this message target; empty for none."
 )
-@click.option("--missed", type=_MISSED, help="Run a missed job once, or skip it.")
-@click.option("--time-zone", "zone", metavar="ZONE", help="Time zone, such as Europe/Berlin.")
-@click.option("--model", metavar="PROVIDER:MODEL", help="Model to use; empty for the configured one.")
+@click.option("--missed", type=_MISSED, help="After missed runs, run the job once or skip them.")
+@click.option("--time-zone", "zone", metavar="ZONE", help="Time zone of the schedule, such as Europe/Berlin.")
+@click.option("--model", metavar="PROVIDER:MODEL", help="Model to use; empty for the setting cron.model.")
 @click.pass_obj
 def edit(invocation: Invocation, /, job: str, **values: str | None) -> None:
     """Change the schedule, the task or the options of a job."""
@@ -261,7 +272,9 @@ def remove(invocation: Invocation, job: str, yes: bool) -> int:
 
 @command.command("preview")
 @click.argument("schedule")
-@click.option("--time-zone", default="", metavar="ZONE", help="Time zone, such as Europe/Berlin.")
+@click.option(
+    "--time-zone", default="", metavar="ZONE", help="Time zone of the schedule, such as Europe/Berlin."
+)
 @json_option
 @click.pass_obj
 def preview(invocation: Invocation, schedule: str, time_zone: str, as_json: bool) -> None:

@@ -66,7 +66,7 @@ class ServerHealth:
     default=15.0,
     show_default=True,
     type=click.FloatRange(0.1, 600),
-    help="Time limit for the check of a server or backend, in seconds.",
+    help="Time limit for the check of each server or backend, in seconds.",
 )
 @json_option
 @click.pass_obj

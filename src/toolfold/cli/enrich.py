@@ -61,14 +61,14 @@ class ModelOptions:
     "--model",
     default="",
     metavar="PROVIDER:MODEL",
-    help="Model that writes the messages. Default: agent.auxiliary_model, else agent.model.",
+    help="Model that writes the messages. Default: agent.auxiliary_model or, if it is empty, agent.model.",
 )
 @click.option(
     "--endpoint",
     default="",
     metavar="URL",
-    help="Base URL of an OpenAI-compatible API, such as http://127.0.0.1:11434/v1; --model is then the "
-    "name of the model there.",
+    help="Base URL of an OpenAI-compatible API, such as http://127.0.0.1:11434/v1; --model "
+    "then names a model of this API.",
 )
 @click.option(
     "--key-env", default="", metavar="NAME", help="Environment variable with the API key for --endpoint."
@@ -86,8 +86,9 @@ class ModelOptions:
     "languages",
     multiple=True,
     metavar="NAME",
-    help="Language of the messages. Default: English. Repeatable: with several languages, most messages are"
-    " in the first one, and each tool's last message is in one of the others.",
+    help="Language of the messages. Default: English. Repeatable: with several languages, "
+    "the last message of each tool is in one of the further languages, and all others "
+    "are in the first language.",
 )
 @click.option(
     "--batch", type=click.IntRange(1, 50), default=10, show_default=True, help="Tools per model call."
@@ -98,7 +99,8 @@ class ModelOptions:
 @click.option(
     "--estimate",
     is_flag=True,
-    help="Only show how many tools would get messages, and the estimated tokens and dollars.",
+    help="Do not call the model; show how many tools would get messages, and the estimated "
+    "tokens and dollars.",
 )
 @click.option("--yes", is_flag=True, help="Call the model without asking for confirmation.")
 @click.option(

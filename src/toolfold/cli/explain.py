@@ -38,17 +38,19 @@ PLACEMENTS = click.Choice(["auto", "replace", "append", "tail"])
 @click.argument("message", required=False)
 @click.option("--history", type=FILE, help="Earlier messages: a JSON list, or one JSON message per line.")
 @click.option(
-    "--mode", type=click.Choice(list(MODES)), help="How tools are selected. Default: as configured."
+    "--mode",
+    type=click.Choice(list(MODES)),
+    help="How tools are selected. Default: the setting tools.selection.",
 )
 @click.option(
     "--placement",
     type=PLACEMENTS,
-    help="Where selected tools are placed in the request. Default: as configured.",
+    help="Where selected tools are placed in the request. Default: the setting tools.rag_placement.",
 )
 @click.option(
     "--model",
     default="",
-    help="Model to assume. With rag_placement `auto`, its prices decide where tools are placed.",
+    help="Model that gets the request. With the placement `auto`, its prices decide where tools are placed.",
 )
 @click.option(
     "--first-message",
@@ -57,7 +59,10 @@ PLACEMENTS = click.Choice(["auto", "replace", "append", "tail"])
 )
 @catalog_options
 @click.option(
-    "--all", "show_all", is_flag=True, help=f"Show every tool, not only the best {MAX_TOOLS_SHOWN}."
+    "--all",
+    "show_all",
+    is_flag=True,
+    help=f"Show the scores of all tools, not only of the best {MAX_TOOLS_SHOWN}.",
 )
 @json_option
 @click.pass_obj
@@ -143,7 +148,9 @@ def _validate_messages(value: Any) -> list[Json]:
     messages = value if isinstance(value, list) else [value]
     for each in messages:
         if not isinstance(each, dict) or not isinstance(each.get("role", each.get("type")), str):
-            raise ValueError('a message is an object with a role: {"role": "user", "content": "…"}')
+            raise ValueError(
+                'each message of the history must be an object with a role: {"role": "user", "content": "…"}'
+            )
     return messages
 
 

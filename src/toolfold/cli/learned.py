@@ -85,7 +85,7 @@ def forget(invocation: Invocation, entries: tuple[str, ...], client: str | None,
     The texts are also overwritten in the file. An open gateway uses the change at its next search.
     """
     if all_ + bool(entries) + (client is not None) != 1:
-        raise click.UsageError("name messages or tools to forget, or use --client or --all")
+        raise click.UsageError("name the learned messages or the tools to forget, or use --client or --all")
     with closing(open_learned_store(invocation)) as store:
         if all_:
             removed = _forget_all(store)

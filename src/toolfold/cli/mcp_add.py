@@ -125,9 +125,10 @@ def _find_word(args: Sequence[str], with_values: set[str], number: int) -> int |
 @click.option(
     "--trust",
     type=click.Choice(["pin", "warn", "off"]),
-    help="For tools that change later: `pin` disables them until you accept them, `warn` only warns.",
+    help="What happens to tools that change later: `pin` disables them until you accept "
+    "them, `warn` logs a warning, `off` accepts them.",
 )
-@click.option("--test/--no-test", default=True, help="Start the server afterwards and list its tools.")
+@click.option("--test/--no-test", default=True, help="After adding the server, start it and list its tools.")
 @allow_destructive_option
 @project_option
 @yes_option

@@ -63,15 +63,21 @@ class _ImportPlan:
     "clients",
     multiple=True,
     type=click.Choice(list(CLIENTS)),
-    help="Import from this program only. Repeatable.",
+    help="Import only from this program. Repeatable.",
 )
 @click.option(
     "--file",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help="Read this file, or - for JSON on standard input.",
 )
-@click.option("--name", help="With --file: name for a single server entry without a name.")
-@click.option("--no-secrets", is_flag=True, help="Replace plain-text secrets with ${NAME}.")
+@click.option(
+    "--name", help="With --file: name of the server, if the file describes one server without a name."
+)
+@click.option(
+    "--no-secrets",
+    is_flag=True,
+    help="Replace plain-text secrets with references to environment variables (${NAME}).",
+)
 @allow_destructive_option
 @project_option
 @yes_option
@@ -102,7 +108,7 @@ def import_servers(
     from toolfold.sources.mcp.importing import build_candidates
 
     if name is not None and file is None:
-        raise click.UsageError("--name can only be used with --file")
+        raise click.UsageError("--name can be used only with --file")
     config = invocation.load_config()
     answers = [_read_file_option(config, clients, file, name)] if file else _read_clients(config, clients)
     if file and answers[0].problem and not answers[0].servers:

@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 @click.option(
     "--user", metavar="NAME", help="Log in for this user, if the server has `credentials: per-user`."
 )
-@click.option("--no-browser", is_flag=True, help="Only print the URL, for a browser on another machine.")
+@click.option(
+    "--no-browser",
+    is_flag=True,
+    help="Print the login URL for a browser on another machine, without opening a browser here.",
+)
 @click.option(
     "--seconds",
     default=300.0,

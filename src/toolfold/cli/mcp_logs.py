@@ -39,7 +39,7 @@ GATEWAY = "gateway"
     "--gateway",
     "only_gateway",
     is_flag=True,
-    help="Show the log of the gateway only: clients, calls, errors.",
+    help="Show only the log of the gateway: clients, calls, errors.",
 )
 @click.option("--path", is_flag=True, help="Print the path of the log file instead of its content.")
 @click.pass_obj

@@ -73,7 +73,9 @@ class ApiPlan:
     "--name",
     help="Name of the API; the names of its tools start with it. Default: made from the document's title.",
 )
-@click.option("--url", "base_url", help="Base URL of requests. Default: the document's first server.")
+@click.option(
+    "--url", "base_url", help="Base URL of requests to the API. Default: the first server in the document."
+)
 @click.option(
     "--auth",
     multiple=True,
@@ -83,10 +85,15 @@ class ApiPlan:
 @click.option(
     "--token",
     metavar="VARIABLE",
-    help="Environment variable with a bearer token for all operations, if the document has no scheme for it.",
+    help="Environment variable with a bearer token for all operations, if the document "
+    "declares no security scheme.",
 )
-@click.option("--include", multiple=True, metavar="GLOB", help="Use only these tools or tags. Repeatable.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out these tools or tags. Repeatable.")
+@click.option(
+    "--include", multiple=True, metavar="GLOB", help="Add only tools whose name or tag matches. Repeatable."
+)
+@click.option(
+    "--exclude", multiple=True, metavar="GLOB", help="Leave out tools whose name or tag matches. Repeatable."
+)
 @click.option(
     "--private-network",
     "networks",
@@ -97,7 +104,7 @@ class ApiPlan:
 @click.option(
     "--keep-flagged", is_flag=True, help="Also add tools whose description looks like a prompt injection."
 )
-@click.option("--dry-run", is_flag=True, help="Show the tools and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the tools that would be added, and change nothing.")
 @yes_option
 @json_option
 @click.pass_obj
@@ -240,7 +247,9 @@ def _choose_url(document: OpenApiDocument, source: str, base_url: str | None) ->
     origin = source if source.startswith(("http://", "https://")) else ""
     url = urljoin(origin, found) if origin else found
     if not url.startswith(("http://", "https://")) or "{" in url or not urlsplit(url).hostname:
-        raise click.UsageError(f"the document names no complete server URL ({url!r}). Give one with --url.")
+        raise click.UsageError(
+            f"the document names no complete server URL ({url!r}). Give the URL of the API with --url."
+        )
     if "@" in urlsplit(url).netloc:
         raise click.UsageError("the URL must not contain a user name or password. Use --auth.")
     return url.rstrip("/")
@@ -276,9 +285,9 @@ def _require_chosen_variables(plan: ApiPlan, config: Config, auth: Sequence[str]
         if scheme in named or accepted.get(scheme) == variable or not config.environment.get(variable):
             continue
         raise click.UsageError(
-            f"the environment variable {variable}, whose name was derived from the document, is already set."
-            f" If its value is meant for {plan.url}, run the command again with"
-            f" --auth {shlex.quote(f'{scheme}={variable}')}; otherwise name another variable there."
+            f"the environment variable {variable}, whose name was derived from the document, is "
+            f"already set. If its value is meant for {plan.url}, run the command again with --auth "
+            f"{shlex.quote(f'{scheme}={variable}')}; otherwise name another variable with --auth."
         )
 
 

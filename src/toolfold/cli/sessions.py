@@ -147,7 +147,7 @@ def search_sessions(invocation: Invocation, words: tuple[str, ...], last: int, a
     "--format",
     "form",
     type=click.Choice(["markdown", "json"]),
-    help="Format. Default: json for a file whose name ends with .json, else markdown.",
+    help="Format of the output. Default: json for a file whose name ends with .json, otherwise markdown.",
 )
 @click.pass_obj
 def export(invocation: Invocation, session: str, output: Path | None, form: str | None) -> None:

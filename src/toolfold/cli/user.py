@@ -203,8 +203,9 @@ def _warn_unknown_issuer(invocation: Invocation, name: str, issuer: str) -> None
 
 _set_command: click.Command = click.command(
     "set",
-    help="Change whether a user is an administrator or disabled, its identity, or its limits."
-    " Options that are not given stay as they are. NUMBER is `none` for no limit.",
+    help="Change whether a user is an administrator or disabled, the user's identity, or the "
+    "user's limits. Options that are not given stay as they are. NUMBER is `none` for "
+    "no limit.",
 )(click.pass_obj(set_options))
 _set_command.params = [
     click.Argument(["name"]),
