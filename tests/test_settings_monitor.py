@@ -624,7 +624,7 @@ def test_settings_change_is_not_accepted_if_the_file_changed_again_after_the_dif
         config_file.write_text("log_level: debug\n")
     shown = fingerprints.fingerprint_path(config_file)
     config_file.write_text(LOOSE)
-    with pytest.raises(ConfigError, match="the file has changed since it was shown"):
+    with pytest.raises(ConfigError, match="the file has changed since its content was shown"):
         record.accept(config_file, shown)
     assert list(pending(home)) == [config_file]
 

@@ -90,7 +90,8 @@ class SynonymCheck:
             if name in bundles:
                 self._pending.pop(name, None)
                 log.warning(
-                    "tools.synonyms: %r is a bundle of other tools and toolsets; use their names instead",
+                    "tools.synonyms: %r is a bundle of other tools and toolsets; add the "
+                    "synonyms to those tools or toolsets",
                     name,
                 )
             elif near := closest_names(name, new):

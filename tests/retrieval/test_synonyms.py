@@ -163,7 +163,7 @@ def test_synonyms_configured_for_a_preset_or_user_toolset_give_a_warning(
     open_test_runtime(
         {"tools.synonyms": {"toolfold-cli": ["x"], "mine": ["y"]}, "toolsets": {"mine": {"tools": []}}}
     )
-    assert "'toolfold-cli' is a bundle of other tools and toolsets; use their names" in caplog.text
+    assert "'toolfold-cli' is a bundle of other tools and toolsets; add the synonyms" in caplog.text
     assert "'mine' is a bundle" in caplog.text
 
 

@@ -51,7 +51,7 @@ class AgentSettings(Section):
     )
     auxiliary_model: Text = Field(
         default="",
-        description="Model that summarises old messages, as PROVIDER:MODEL; empty for the same model.",
+        description="Model that summarises old messages, as PROVIDER:MODEL; empty for `agent.model`.",
         json_schema_extra=USER_ONLY,
     )
     context_tokens: Integer | None = Field(
@@ -79,14 +79,14 @@ class AgentSettings(Section):
     max_turn_seconds: Number = Field(
         default=3_600.0,
         gt=0,
-        description="Time limit of the work on one message.",
+        description="Time limit of the work on one message of the user.",
         json_schema_extra=USER_ONLY,
     )
     max_turn_cost: Number = Field(
         default=5.0,
         ge=0,
-        description="Cost limit of the work on one message in US dollars, if the model's price is "
-        "known; 0 for no limit.",
+        description="Cost limit of the work on one message of the user, in US dollars, if "
+        "the model's price is known; 0 for no limit.",
         json_schema_extra=USER_ONLY,
     )
     max_output_tokens: Integer | None = Field(
@@ -113,13 +113,13 @@ class AgentSettings(Section):
         default=4,
         ge=1,
         le=32,
-        description="Maximum number of sub-agents at the same time.",
+        description="Maximum number of sub-agents that run at the same time, on each level of nesting.",
         json_schema_extra=USER_ONLY,
     )
     memory_max_chars: Integer = Field(
         default=4_000,
         ge=0,
         le=100_000,
-        description="Maximum number of characters of the memory across sessions; 0 turns it off.",
+        description="Maximum number of characters of the memory across sessions; 0 turns the memory off.",
         json_schema_extra=USER_ONLY,
     )

@@ -38,7 +38,9 @@ def lock_directory(directory: Path) -> Iterator[None]:
         # processes that read, change and replace it at the same time, one loses its change.
         handle = os.open(directory, os.O_RDONLY) if os.name == "posix" else None
     except OSError as error:
-        raise ConfigError(f"the directory cannot be used: {error.strerror}", file=str(directory)) from None
+        raise ConfigError(
+            f"the directory cannot be created or opened: {error.strerror}", file=str(directory)
+        ) from None
     if handle is None:
         yield
         return

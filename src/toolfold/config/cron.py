@@ -12,7 +12,7 @@ class CronSettings(Section):
 
     time_zone: Text = Field(
         default="",
-        description="Time zone of new jobs, such as Europe/Berlin; empty for that of this machine.",
+        description="Time zone of new jobs, such as Europe/Berlin; empty for the time zone of this machine.",
         json_schema_extra=USER_ONLY,
     )
     model: Text = Field(
@@ -37,14 +37,14 @@ class CronSettings(Section):
         default=30,
         ge=1,
         le=1_000,
-        description="Maximum number of model calls of one run.",
+        description="Maximum number of model calls in one run of a job.",
         json_schema_extra=USER_ONLY,
     )
     missed_after_seconds: Number = Field(
         default=300.0,
         ge=1,
         le=86_400,
-        description="How late a run may start before it is treated as missed.",
+        description="How late a run of a job may start before it is treated as missed.",
         json_schema_extra=USER_ONLY,
     )
     stop_seconds: Number = Field(

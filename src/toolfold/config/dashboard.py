@@ -36,7 +36,8 @@ class OidcSettings(Section):
     )
     scopes: tuple[Text, ...] = Field(
         default=("openid", "profile"),
-        description="Scopes to request; some providers need another one to send the groups of a person.",
+        description="OAuth scopes to request; some providers send the groups of a person "
+        "only if a further scope is requested.",
         json_schema_extra=USER_ONLY,
     )
     groups_claim: Text = Field(
@@ -46,8 +47,9 @@ class OidcSettings(Section):
     )
     admin_groups: tuple[Text, ...] = Field(
         default=(),
-        description="Groups whose members are administrators, checked at every login. If empty,"
-        " `toolfold user add --admin` decides.",
+        description="Groups whose members are administrators, checked at every login. If "
+        "empty, the users that `toolfold user add --admin` added are "
+        "administrators.",
         json_schema_extra=USER_ONLY,
     )
     teams: Annotated[dict[Text, Text], AfterValidator(FrozenDict)] = Field(
@@ -94,15 +96,16 @@ class DashboardSettings(Section):
         default=30,
         ge=1,
         le=365,
-        description="Days after which entries of the history are deleted.",
+        description="Days after which entries of the usage history are deleted.",
         json_schema_extra=USER_ONLY,
     )
     history_content: bool = Field(
         default=False,
-        description="Also store arguments, results and search queries, with secrets removed.",
+        description="Also store the arguments, results and search queries of calls in the "
+        "usage history, with secrets removed.",
         json_schema_extra=USER_ONLY,
     )
     oidc: OidcSettings = Field(
         default_factory=OidcSettings,
-        description="Logins of administrators at an identity provider.",
+        description="Login to the dashboard through an identity provider.",
     )

@@ -30,7 +30,7 @@ def _check_no_nul(value: Path) -> Path:
 
 def check_text(value: str) -> str:
     if "\0" in value or any("\ud800" <= each <= "\udfff" for each in value):
-        raise ValueError("must be text without NUL characters and lone surrogates")
+        raise ValueError("must be text without NUL characters or lone surrogates")
     return value
 
 

@@ -43,26 +43,29 @@ class OAuthResourceSettings(Section):
     )
     default_team: Text = Field(
         default="",
-        description="Team that created users join. It must exist; otherwise no user is created.",
+        description="Team that automatically created users join. The team must exist; "
+        "otherwise no user is created.",
         json_schema_extra=USER_ONLY,
     )
     toolsets: tuple[Text, ...] | None = Field(
         default=None,
-        description="Toolsets that users with an access token may use; null for those of a token that was"
-        " created by `toolfold token add` without --toolset.",
+        description="Toolsets that users with an access token may use; null for the same "
+        "toolsets as with a token that `toolfold token add` created without "
+        "--toolset.",
         json_schema_extra=USER_ONLY,
     )
     use_model_keys: bool = Field(
         default=False,
-        description="Let model requests with an access token use the keys of providers that are configured"
-        " here.",
+        description="Let model requests with an access token use the configured API keys of model providers.",
         json_schema_extra=USER_ONLY,
     )
 
     @model_validator(mode="after")
     def _check_resource(self) -> OAuthResourceSettings:
         if self.issuer and not self.resource:
-            raise ValueError("if issuer is set, resource must be set too: access tokens are issued for it")
+            raise ValueError(
+                "if issuer is set, resource must be set too: access tokens must be issued for this URL"
+            )
         return self
 
 
@@ -78,8 +81,9 @@ class GatewaySettings(Section):
     )
     default_access: Literal["allow", "deny"] = Field(
         default="allow",
-        description="What users without any rule that allows something may use: `allow` for everything that"
-        " no rule denies, `deny` for nothing. Tokens that belong to no user are not affected.",
+        description="What a user may use if no rule allows the user anything: `allow` for "
+        "everything that no rule denies, `deny` for nothing. Tokens that belong "
+        "to no user are not affected.",
         json_schema_extra=USER_ONLY,
     )
     allow_anonymous: bool = Field(
@@ -109,9 +113,11 @@ class GatewaySettings(Section):
     )
     url: SecureUrl = Field(
         default="",
-        description="Origin of the gateway as browsers know it, such as https://tools.example.com, for links"
-        " with which users log in to MCP servers. Empty: that of `dashboard.oidc.url` or"
-        " `gateway.oauth.resource`, else the address on this machine.",
+        description="Origin of the gateway as browsers know it, such as "
+        "https://tools.example.com, for links with which users log in to MCP "
+        "servers. If empty, the origin of `dashboard.oidc.url` or "
+        "`gateway.oauth.resource` is used or, if neither is set, the address on "
+        "this machine.",
         json_schema_extra=USER_ONLY,
     )
     drain_seconds: Number = Field(

@@ -17,22 +17,23 @@ class ImagesSettings(Section):
 
     interface: ImageInterface = Field(
         default="openai",
-        description="Interface of the service: openai (images/generations) or fal.",
+        description="API of the image service: openai (images/generations) or fal.",
         json_schema_extra=USER_ONLY,
     )
     url: ServiceUrl = Field(
         default="",
-        description="URL of the service; empty for that of OpenAI or fal.",
+        description="URL of the image service; empty for the URL of OpenAI or fal.",
         json_schema_extra=USER_ONLY,
     )
     key_env: Text = Field(
         default="",
-        description="Environment variable with the key; empty for OPENAI_API_KEY or FAL_KEY.",
+        description="Environment variable with the API key of the image service; empty for "
+        "OPENAI_API_KEY or FAL_KEY.",
         json_schema_extra=USER_ONLY,
     )
     model: Text = Field(
         default="",
-        description="Model of the service; empty for gpt-image-1 or fal-ai/flux/schnell.",
+        description="Model of the image service; empty for gpt-image-1 or fal-ai/flux/schnell.",
         json_schema_extra=USER_ONLY,
     )
     timeout_seconds: Number = Field(

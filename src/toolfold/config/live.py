@@ -213,5 +213,5 @@ def _require_same_paths(before: Config, now: Config) -> None:
         if getattr(before.paths, name) != getattr(now.paths, name):
             raise ConfigError(
                 f"the {name.replace('_', ' ')} is now {getattr(now.paths, name)}",
-                hint="restart Toolfold to use the settings in that directory",
+                hint="restart Toolfold to use the new path",
             )

@@ -26,7 +26,7 @@ class VisionSettings(Section):
         default=2_048,
         ge=16,
         le=100_000,
-        description="Maximum number of tokens of an answer.",
+        description="Maximum number of tokens of an answer about an image.",
         json_schema_extra=USER_ONLY,
     )
 
@@ -49,7 +49,8 @@ class MixtureSettings(Section):
         default=180.0,
         gt=0,
         le=1_800,
-        description="Time limit for all answers; the same limit applies again to combining them.",
+        description="Time limit until all models have answered; combining the answers has "
+        "the same limit again.",
         json_schema_extra=USER_ONLY,
     )
     max_output_tokens: Integer = Field(

@@ -19,8 +19,8 @@ class UpstreamSettings(Section):
     )
     key: Literal["own", "client"] = Field(
         default="own",
-        description="API key that the provider gets: `own` for the provider's configured key, `client` "
-        "for the one that the client sends.",
+        description="API key that the provider gets: `own` for the provider's configured "
+        "key, `client` for the key that the client sends.",
         json_schema_extra=USER_ONLY,
     )
 
@@ -46,8 +46,9 @@ class ProxySettings(Section):
     )
     folding: Switch = Field(
         default="auto",
-        description="Shorten the tools of model requests: `auto` by the settings of `tools`, `on` always "
-        "hides tools behind a search, `off` forwards requests unchanged.",
+        description="Reduce the tools in model requests: `auto` as the settings of `tools` "
+        "say, `on` always hides tools behind a search, `off` forwards requests "
+        "unchanged.",
         json_schema_extra=USER_ONLY,
     )
     native: Switch = Field(
@@ -60,49 +61,53 @@ class ProxySettings(Section):
         default=4,
         ge=1,
         le=20,
-        description="Number of replies in which the model may search for tools before the request is sent "
-        "with all tools.",
+        description="Maximum number of model replies that search for tools, per request; "
+        "after that, the request is sent with all tools.",
         json_schema_extra=USER_ONLY,
     )
     toolsets: Annotated[tuple[Text, ...], Field(max_length=100)] = Field(
         default=(),
-        description="Toolsets of this runtime that are added to requests with tools and run by the proxy, as "
-        "far as the client's token grants them.",
+        description="Toolsets whose tools the proxy adds to model requests that contain "
+        "tools, and runs itself. A client gets only the toolsets that its token "
+        "allows.",
         json_schema_extra=USER_ONLY,
     )
     max_tool_rounds: Integer = Field(
         default=20,
         ge=1,
         le=100,
-        description="Number of replies for one request in which the model may search or call tools of "
-        "`proxy.toolsets`.",
+        description="Maximum number of model replies that search for tools or call tools of "
+        "`proxy.toolsets`, per request.",
         json_schema_extra=USER_ONLY,
     )
     keep_alive_seconds: Number = Field(
         default=15,
         ge=0.05,
         le=600,
-        description="Maximum time without output to the client of a streamed reply while the model searches "
-        "or tools of `proxy.toolsets` run; after that, the client is sent a comment or a `ping`.",
+        description="Maximum time without output in a streamed reply, while the model "
+        "searches or tools of `proxy.toolsets` run, before the proxy sends the "
+        "client a comment or a `ping`.",
         json_schema_extra=USER_ONLY,
     )
     max_requests: Integer = Field(
         default=400,
         ge=1,
         le=10_000,
-        description="Maximum number of model requests at the same time.",
+        description="Maximum number of model requests of all clients at the same time.",
         json_schema_extra=USER_ONLY,
     )
     upstreams: Annotated[dict[Text, UpstreamSettings], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
-        description="Providers by model name, in which `*` matches anything; the first match is used. Other "
-        "models go to OpenAI or Anthropic, by the API that the client uses, with the client's key.",
+        description="Providers by model name, in which `*` matches anything; the first match "
+        "is used. Requests for other models are sent to OpenAI or Anthropic, "
+        "depending on the API that the client uses, with the client's key.",
         json_schema_extra=USER_ONLY,
     )
     prices: Annotated[dict[Text, PriceSettings], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
-        description="Prices by model name, in which `*` matches anything; the first match is used. A model "
-        "without a price here or in the list of known prices is assumed to cost as much as the most "
-        "expensive known model of its provider, when the cost limits of users are checked.",
+        description="Prices by model name, in which `*` matches anything; the first match is "
+        "used. The cost limits of users are checked with the price of the "
+        "provider's most expensive known model if a model has no price here or "
+        "in the list of known prices.",
         json_schema_extra=USER_ONLY,
     )

@@ -143,7 +143,9 @@ class SettingsRecord:
                     hint="make it smaller",
                 )
             if fingerprint_path(path) != shown:
-                raise ConfigError("the file has changed since it was shown", file=str(path), hint=_REPEAT)
+                raise ConfigError(
+                    "the file has changed since its content was shown", file=str(path), hint=_REPEAT
+                )
             data["pending"].pop(_pending_key(path), None)
 
     def restore(self, change: PendingChange) -> None:
@@ -201,7 +203,7 @@ class SettingsRecord:
             raise ConfigError(
                 f"the record of changed settings cannot be read: {error}",
                 file=str(self.file),
-                hint="check that your settings are what you want, then delete this file",
+                hint="check that your settings are what you want, then delete the record file",
             ) from None
 
 

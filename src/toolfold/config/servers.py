@@ -47,7 +47,7 @@ class OAuthSettings(Section):
         description="https URL of the metadata document of this client, for servers that require one.",
     )
     scopes: tuple[Text, ...] = Field(
-        default=(), description="Scopes to request; empty for those that the server names."
+        default=(), description="OAuth scopes to request; empty for the scopes that the server names."
     )
     redirect_port: Integer = Field(
         default=0,
@@ -67,8 +67,9 @@ class McpServerSettings(Section):
     )
     protocol: Protocol = Field(
         default="auto",
-        description="Protocol revision: `auto` for the newest that both sides support, `legacy` for "
-        "one with a handshake.",
+        description="MCP protocol revision: `auto` for the newest revision that both sides "
+        "support, `legacy` for a revision that starts with an `initialize` "
+        "handshake.",
     )
     command: Text = Field(default="", description="Program that starts the server.")
     args: tuple[Text, ...] = Field(default=(), description="Arguments of the command.")
@@ -120,9 +121,9 @@ class McpServerSettings(Section):
     )
     credentials: Credentials = Field(
         default="shared",
-        description="Whose credentials the server gets: `shared` for the same ones for all clients, "
-        "`per-user` for those that are stored for the calling user; `${user:NAME}` in `env` and "
-        "`headers` refers to one.",
+        description="Whose credentials the server gets: `shared` for the same credentials "
+        "for all clients, `per-user` for the credentials that are stored for the "
+        "calling user and to which `${user:NAME}` in `env` and `headers` refers.",
     )
     connect_timeout_seconds: Number = Field(
         default=30.0, ge=0.1, le=600, description="Time limit for starting the server and connecting to it."
@@ -137,7 +138,7 @@ class McpServerSettings(Section):
         default=900.0, ge=0.1, le=86_400, description="Time limit of a call, regardless of progress."
     )
     keepalive_seconds: Number = Field(
-        default=60.0, ge=0, le=3_600, description="Interval of pings to an idle server; 0 for none."
+        default=60.0, ge=0, le=3_600, description="Interval of pings to an idle server; 0 for no pings."
     )
 
     @model_validator(mode="after")
@@ -170,17 +171,16 @@ class McpSettings(Section):
     enabled: bool = Field(default=True, description="Use MCP servers.", json_schema_extra=USER_ONLY)
     scan: Literal["default", "strict"] = Field(
         default="default",
-        description="Which suspicious tools are disabled until you accept them: `default` those that "
-        "the scanner is sure "
-        "about; `strict` also those with doubtful wording, which are otherwise only "
-        "reported.",
+        description="Which tools with suspicious descriptions are disabled until you accept "
+        "them: `default` disables tools that the scanner is sure about, and "
+        "reports tools with doubtful wording; `strict` disables both.",
         json_schema_extra=USER_ONLY,
     )
     wait_seconds: Number = Field(
         default=5.0,
         ge=0,
         le=60,
-        description="How long opening a runtime waits for the tool lists of servers that were never "
+        description="How long opening a runtime waits for servers whose tools were never "
         "listed before. A gateway waits two seconds unless this is set.",
         json_schema_extra={"in_project": "lowers"},
     )

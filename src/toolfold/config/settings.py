@@ -167,7 +167,8 @@ class ToolSearchSettings(Section):
 
     enabled: Switch = Field(
         default="auto",
-        description="Hide tools behind a search: `on` always, `off` never, `auto` if there are too many.",
+        description="Hide tools behind a search: `on` always, `off` never, `auto` if the "
+        "tools exceed one of the limits in this section.",
     )
     threshold_pct: Number = Field(
         default=10.0,
@@ -186,21 +187,22 @@ class ToolSearchSettings(Section):
         default=0,
         ge=0,
         le=100_000,
-        description="Number of tools that may be shown before `auto` hides them; 0 for no limit. A "
-        "gateway uses 30 unless this is set.",
+        description="Number of tools that may be shown before `enabled: auto` hides them; 0 "
+        "for no limit. A gateway uses 30 unless this is set.",
     )
     always_load: tuple[Text, ...] = Field(
         default=(), description="Tools and toolsets that are never hidden behind the search."
     )
     defer: tuple[Text, ...] = Field(
         default=(),
-        description="Built-in tools and toolsets that may be hidden behind the search, which "
-        "otherwise never are.",
+        description="Built-in tools and toolsets that may be hidden behind the search; all "
+        "other built-in tools are always shown.",
     )
     listing: Switch = Field(
         default="off",
-        description="Tell the model the sources of hidden tools: `on` as many as `listing_max_tokens` "
-        "allows, `auto` only if it allows all of them, `off` none.",
+        description="Tell the model the sources of hidden tools: `on` as many as fit into "
+        "`listing_max_tokens`, `auto` all sources if all of them fit, and "
+        "otherwise none, `off` none.",
     )
     listing_max_tokens: Integer = Field(
         default=300, ge=20, le=5_000, description="Token limit of the list of sources that `listing` shows."
@@ -254,8 +256,9 @@ class ToolsSettings(Section):
         default=None,
         ge=1,
         le=100,
-        description="Number of tools to select if `hybrid` is uncertain which of them the message needs; "
-        "twice `rag_top_k` if it is not set. The same as `rag_top_k` selects a fixed number.",
+        description="Number of tools to select if `hybrid` is uncertain which tools the "
+        "message needs; if not set, twice `rag_top_k`. Set it to the value of "
+        "`rag_top_k` to always select the same number.",
     )
     rag_max_tokens: Integer = Field(
         default=6_000,
@@ -267,8 +270,9 @@ class ToolsSettings(Section):
         default=DEFAULT_NEED_THRESHOLD,
         ge=0,
         le=1,
-        description="Minimum probability that a message needs a tool of the catalog, from 0 to 1; `off` "
-        "selects tools for every message. If it is not set and `tool_search` is `on`, 0.28.",
+        description="Minimum probability, from 0 to 1, that a message needs a tool: for "
+        "other messages, no tools are selected. `off` selects tools for every "
+        "message. If it is not set and `tool_search` is `on`, 0.28 is used.",
     )
     rag_placement: Placement = Field(
         default="auto",
@@ -280,12 +284,13 @@ class ToolsSettings(Section):
         default=48,
         ge=1,
         le=1_000,
-        description="Maximum number of selected tools that mode `append` keeps in the tools array; with "
-        "more, the array is reduced to the tools of the last message.",
+        description="Maximum number of selected tools that the placement `append` keeps in "
+        "the tools array; with more, the array is reduced to the tools selected "
+        "for the last message.",
     )
     rag_native: bool = Field(
         default=False,
-        description="Use a provider's own way of loading tools on demand, if it has one.",
+        description="Use the provider's own way of loading tools on demand, if the provider has one.",
     )
     pinned: tuple[Text, ...] = Field(
         default=("terminal", "read_file", "search_files"),
@@ -311,8 +316,8 @@ class ToolsSettings(Section):
         default=1.0,
         ge=0,
         le=3_600,
-        description="Total time that messages wait for the embeddings of new tools; tools without an "
-        "embedding are found by keywords only.",
+        description="Total time that all messages together wait for the embeddings of new "
+        "tools; a tool without an embedding is found only by keywords.",
     )
     learn_from_use: bool = Field(
         default=True,
@@ -324,8 +329,8 @@ class ToolsSettings(Section):
         default=60,
         ge=1,
         le=3_650,
-        description="Days without use after which the weight of a learned message in the ranking is halved."
-        " It is removed after four times as many days.",
+        description="Days without use after which the weight of a learned message in the "
+        "ranking is halved. The message is removed after four times as many days.",
         json_schema_extra=USER_ONLY,
     )
     tool_search: Annotated[ToolSearchSettings, BeforeValidator(expand_tool_search)] = Field(
@@ -365,7 +370,7 @@ class ToolsSettings(Section):
         default=50_000,
         ge=1_000,
         le=10_000_000,
-        description="Maximum number of characters of a result that the model gets.",
+        description="Maximum length, in characters, of a tool result that is sent to the model.",
         json_schema_extra={"in_project": "lowers"},
     )
 
@@ -391,8 +396,9 @@ class RetrievalSettings(Section):
 
     index: Literal["auto", "memory", "database"] = Field(
         default="auto",
-        description="Where tools are searched: in the `memory` of each process, in the `database` that "
-        "`store` names, or `auto`: in memory, and more than 100,000 tools in the database if there is one.",
+        description="Where tools are searched: in the `memory` of each process, in the "
+        "`database` that `store` names, or `auto`: in memory or, if there are "
+        "more than 100,000 tools and a database, in the database.",
     )
 
 
@@ -502,10 +508,10 @@ class ApprovalSettings(Section):
     )
     isolated: tuple[ConfinableCategory, ...] = Field(
         default=(),
-        description="Categories of dangerous commands that run without approval, but are logged, if a "
-        "sandbox or "
-        "container confines them. Calls that affect anything outside of it, or shared "
-        "with it, still need approval.",
+        description="Categories of dangerous commands that run without approval, but are "
+        "logged, if a sandbox or container confines them. Calls that affect "
+        "anything outside of the sandbox or container, or shared with it, still "
+        "need approval.",
         json_schema_extra=USER_ONLY,
     )
     trusted_servers: tuple[Text, ...] = Field(
@@ -558,7 +564,7 @@ class SshSettings(Section):
         default=0,
         ge=0,
         le=65_535,
-        description="Port of the ssh server; 0 for that of the ssh client configuration.",
+        description="Port of the ssh server; 0 for the port in the ssh client configuration.",
         json_schema_extra=USER_ONLY,
     )
     user: Text = Field(
@@ -589,9 +595,9 @@ class SandboxSettings(Section):
     visible: tuple[PathValue, ...] = Field(
         default=(),
         max_length=200,
-        description="More files and directories that commands in the sandbox may read, such as "
-        "`~/.config/tool`. Credentials below an added directory stay hidden unless they "
-        "are listed themselves.",
+        description="More files and directories that commands in the sandbox may read, such "
+        "as `~/.config/tool`. Credential files below an added directory stay "
+        "hidden unless their own paths are listed.",
         json_schema_extra=USER_ONLY,
     )
 
@@ -663,7 +669,7 @@ class TerminalSettings(Section):
         default=64,
         ge=1,
         le=64,
-        description="Maximum number of background processes at the same time.",
+        description="Maximum number of background processes of all sessions at the same time.",
         json_schema_extra={"in_project": "lowers"},
     )
 
@@ -714,9 +720,12 @@ class Settings(Section):
     speech: SpeechSettings = Field(
         default_factory=SpeechSettings, description="Program or service that turns text into speech."
     )
-    vision: VisionSettings = Field(default_factory=VisionSettings, description="Model that looks at images.")
+    vision: VisionSettings = Field(
+        default_factory=VisionSettings, description="Model that answers questions about images."
+    )
     mixture: MixtureSettings = Field(
-        default_factory=MixtureSettings, description="Models that answer a hard question together."
+        default_factory=MixtureSettings,
+        description="Models that each answer a hard question, and the model that combines their answers.",
     )
     training: TrainingSettings = Field(
         default_factory=TrainingSettings, description="Training runs of an external trainer."
@@ -732,7 +741,8 @@ class Settings(Section):
         json_schema_extra=USER_ONLY,
     )
     gateway: GatewaySettings = Field(
-        default_factory=GatewaySettings, description="The gateway: one MCP server in front of all others."
+        default_factory=GatewaySettings,
+        description="The gateway: one MCP server in front of all configured MCP servers.",
     )
     credentials: CredentialSettings = Field(
         default_factory=CredentialSettings,
@@ -740,7 +750,7 @@ class Settings(Section):
     )
     proxy: ProxySettings = Field(
         default_factory=ProxySettings,
-        description="The model proxy: shortens the tools of model requests.",
+        description="The model proxy, which reduces the tools in model requests.",
     )
     dashboard: DashboardSettings = Field(
         default_factory=DashboardSettings, description="The dashboard and its usage history."

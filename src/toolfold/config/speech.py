@@ -17,8 +17,9 @@ class SpeechSettings(Section):
 
     backend: SpeechBackendName = Field(
         default="auto",
-        description="Program or service: espeak (espeak-ng), piper, or remote. `auto` uses piper if "
-        "`piper_model` is set, the service if its key is set, or else espeak-ng.",
+        description="Program or service: espeak (espeak-ng), piper, or remote. `auto` uses "
+        "piper if `piper_model` is set, otherwise the service if its key is set, "
+        "otherwise espeak-ng.",
         json_schema_extra=USER_ONLY,
     )
     url: ServiceUrl = Field(

@@ -51,7 +51,7 @@ class TrainingEnvironment(Section):
         json_schema_extra=USER_ONLY,
     )
     url: ServiceUrl = Field(
-        default="", description="URL of a trainer, instead of a command.", json_schema_extra=USER_ONLY
+        default="", description="URL of a trainer to use instead of a command.", json_schema_extra=USER_ONLY
     )
     key_env: Text = Field(
         default="",

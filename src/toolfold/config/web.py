@@ -50,18 +50,21 @@ class SearchSettings(Section):
 
     backend: SearchBackendName = Field(
         default="auto",
-        description="Search service: searxng, brave, tavily or duckduckgo. `auto` uses SearXNG if `url` is "
-        "set, a service whose key is in the environment, or else DuckDuckGo, which needs no key.",
+        description="Search service: searxng, brave, tavily or duckduckgo. `auto` uses "
+        "SearXNG if `url` is set, otherwise a service whose key is in the "
+        "environment, otherwise DuckDuckGo, which needs no key.",
         json_schema_extra=USER_ONLY,
     )
     url: ServiceUrl = Field(
         default="",
-        description="URL of the service, for example of your SearXNG server; empty for the service's own.",
+        description="URL of the search service, for example of your SearXNG server; empty "
+        "for the service's own URL.",
         json_schema_extra=USER_ONLY,
     )
     key_env: Text = Field(
         default="",
-        description="Environment variable with the key; empty for BRAVE_API_KEY or TAVILY_API_KEY.",
+        description="Environment variable with the key of the search service; empty for "
+        "BRAVE_API_KEY or TAVILY_API_KEY.",
         json_schema_extra=USER_ONLY,
     )
     max_results: Integer = Field(
@@ -152,7 +155,8 @@ class MessageTarget(Section):
 
     url_env: Text = Field(
         min_length=1,
-        description="Environment variable with the Apprise URL of the target, which contains passwords.",
+        description="Environment variable with the Apprise URL of the message target. Such a "
+        "URL can contain passwords.",
         json_schema_extra=USER_ONLY,
     )
     description: Annotated[Text, Field(max_length=200)] = Field(
