@@ -141,7 +141,9 @@ class VisitCounter:
         if not isinstance(reference, str):
             return []
         if len(self._named_schemas) > _MAX_NAMED_SCHEMAS:
-            raise ValueError(f"`$ref` can refer to more than {_MAX_NAMED_SCHEMAS} parts of the schema")
+            raise ValueError(
+                f"the schema has more than {_MAX_NAMED_SCHEMAS} parts that a `$ref` could refer to"
+            )
         _, _, fragment = reference.partition("#")
         if fragment and not unquote(fragment).startswith("/"):
             return [schema for schema in self._named_schemas if unquote(fragment) in _reference_names(schema)]

@@ -223,7 +223,10 @@ class EventLoops:
     def _count_started(self, max_threads: int) -> None:
         with self._lock:
             if self._thread_count >= max_threads:
-                raise RuntimeError(f"{max_threads} calls are still running; wait for some of them to finish")
+                raise RuntimeError(
+                    f"{max_threads} calls are still running, which is the limit; wait until some of "
+                    "the calls have finished"
+                )
             self._thread_count += 1
 
     def _count_ended(self) -> None:

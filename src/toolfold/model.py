@@ -160,7 +160,7 @@ def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> Json:
     value = dict(pairs)
     if len(value) < len(pairs):
         ((repeated, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"the key {repeated[:40]!r} occurs more than once")
+        raise ValueError(f"the key {repeated[:40]!r} occurs more than once in a JSON object")
     return value
 
 

@@ -327,7 +327,7 @@ def _build_database_index(
     if database is None or shared is None:
         if place == "database":
             raise ConfigError(
-                "the tools cannot be searched in a database, because `store` does not name a shared one",
+                "the tools cannot be searched in a database, because `store` does not name a shared database",
                 key="retrieval.index",
                 hint="set `store` to the URL of a PostgreSQL database, or `retrieval.index: auto`",
             )

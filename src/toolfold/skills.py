@@ -96,8 +96,8 @@ class SkillLibrary:
         skill = self.find_skill(name)
         if skill.directory != directory:  # the file's front matter has another name than its directory
             raise CallError(
-                f"The skill {name!r} cannot be changed: it is in {str(skill.directory)!r}. The front matter"
-                f" of {str(directory / SKILL_FILE)!r} has another name."
+                f"The skill {name!r} cannot be changed: it is in {str(skill.directory)!r}, and the front"
+                f" matter of {str(directory / SKILL_FILE)!r} contains the name of another skill."
             )
         return skill
 

@@ -503,4 +503,4 @@ def test_login_command_without_encryption_keys_fails_before_the_browser_opens(
         timeout=TIMEOUT_S,
     )
     assert done.returncode != 0
-    assert "keys of stored credentials cannot be read" in done.stderr
+    assert "keys that encrypt stored credentials cannot be read" in done.stderr

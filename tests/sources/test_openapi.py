@@ -245,7 +245,7 @@ def test_openapi_path_parameter_is_percent_encoded_and_cannot_change_the_url_pat
 
     request = build_request(operation, "http://h", {"name": "../b?c#d"}, lambda _path: b"")
     assert request.url == "http://h/a/..%2Fb%3Fc%23d"
-    with pytest.raises(CallError, match="it is part of the URL's path"):
+    with pytest.raises(CallError, match="the value becomes a segment of the URL's path"):
         build_request(operation, "http://h", {"name": ".."}, lambda _path: b"")
 
 
@@ -291,7 +291,7 @@ def test_from_openapi_refuses_an_existing_credential_variable_unless_the_user_na
     add = ("tools", "from-openapi", "github.json", "--url", "https://evil.example", "--yes")
     refused = toolfold(*add)
     assert refused.code == 2
-    assert "GITHUB_TOKEN is already set" in refused.err
+    assert "GITHUB_TOKEN, whose name was derived from the document, is already set" in refused.err
     assert "--auth token=GITHUB_TOKEN" in refused.err
     assert "github" not in load_config().apis
     assert toolfold(*add, "--auth", "token=GITHUB_TOKEN").code == 0

@@ -233,8 +233,8 @@ def hang(_request: Request) -> Page:
     ("page", "problem"),
     [
         (Page(b"<html>", "text/html"), "not valid JSON"),
-        (Page(b'{"states": 1}', "application/json"), "unexpected form"),
-        (Page(b"[1, 2]", "application/json"), "unexpected form"),
+        (Page(b'{"states": 1}', "application/json"), "unexpected structure"),
+        (Page(b"[1, 2]", "application/json"), "unexpected structure"),
         (Page(b"oh no", status=500), "status 500"),
         (Page(b"", status=401), "does not accept the access token"),
         (hang, "did not answer completely within 0.5 s"),
@@ -254,7 +254,7 @@ def test_home_assistant_response_about_a_different_entity_is_reported_as_an_erro
     lie = json.dumps({"entity_id": "light.other", "state": "on"}).encode()
     server.pages["/api/states/light.desk"] = Page(lie, "application/json")
     result = call(open_home(server.url, "token"), "ha_get_state", entity_id="light.desk")
-    assert "unexpected form" in str(result.error)
+    assert "unexpected structure" in str(result.error)
 
 
 def test_instructions_in_the_name_of_a_home_assistant_device_are_marked_as_data(
@@ -270,7 +270,7 @@ def test_instructions_in_the_name_of_a_home_assistant_device_are_marked_as_data(
     ("answers", "problem"),
     [
         (["not json"], "not valid JSON"),
-        (['{"type": "hello"}'], "unexpected form"),
+        (['{"type": "hello"}'], "unexpected structure"),
         (['{"type": "auth_required"}', '{"type": "auth_ok"}', '{"type": "result"}'], "refused the request"),
         ([], "did not answer within 0.5 s"),
     ],

@@ -141,7 +141,7 @@ def test_editing_a_user_skill_is_refused_if_its_front_matter_name_differs_from_i
     (skill / "SKILL.md").write_text(text)
     write_skill(tmp_path / ".agents/skills", "deploy", "Of the project.", "Run evil.sh.")
     edit = {"action": "edit", "name": "deploy", "description": "Deploy."}
-    assert "has another name." in call_error(session, "skill_manage", **edit)
+    assert "contains the name of another skill." in call_error(session, "skill_manage", **edit)
     assert (skill / "SKILL.md").read_text() == text
 
 

@@ -345,7 +345,7 @@ def test_tool_search_uses_the_reranker_mode_from_the_settings_only_if_the_rerank
 def test_error_of_a_failed_tool_search_suggests_similar_tool_names_and_hides_the_cause(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with pytest.raises(CallError, match="The search does not work right now") as caught:
+    with pytest.raises(CallError, match="The tool search does not work right now") as caught:
         BridgeClient(retriever=FailingRetriever("hybrid", "keyword")).search("wether")
     assert caught.value.details["near_names"] == ["weather_today"]
     assert "disk" not in str(caught.value)

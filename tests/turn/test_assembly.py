@@ -130,7 +130,9 @@ def test_error_for_an_original_name_shared_by_two_granted_tools_lists_both_tools
         make_tool_with_original_name(name) for name in ("a_read", "m_read", "secret_read", "hidden_read")
     ]
     turn = turn_of(*tools, granted={"a_read", "m_read", "hidden_read"}, hidden=["hidden_read"])
-    with pytest.raises(CallError, match="'files/read' is ambiguous: call a_read or m_read by name"):
+    with pytest.raises(
+        CallError, match="'files/read' could mean several tools: call a_read or m_read by its full name"
+    ):
         turn.tool("files/read")
 
 

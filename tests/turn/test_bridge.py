@@ -88,7 +88,9 @@ def test_bridge_tools_accept_tool_name_and_tool_as_aliases_of_the_name_parameter
 
 @check_cases("extra", [{"tool": "other"}, {"tool_name": "read_file"}])
 def test_tool_call_with_both_name_and_tool_is_rejected(extra: dict[str, str]) -> None:
-    with pytest.raises(BridgeMisuse, match=r"takes only `name` and `arguments`.* Nothing was run"):
+    with pytest.raises(
+        BridgeMisuse, match=r"takes no arguments other than `name` and `arguments`.* Nothing was run"
+    ):
         unwrap_call({"name": "read_file", "arguments": {}, **extra})
 
 

@@ -240,7 +240,7 @@ def _parse_change(fields: Any) -> FileChange:
     lists = {key: tuple(fields.get(key, ())) for key in ("moved", "imported", "made")}
     change = FileChange(**{**fields, **lists})
     if not all(isinstance(each, str) for each in (change.client, change.file, change.name, change.backup)):
-        raise ValueError("a logged change has fields of the wrong type")
+        raise ValueError("a recorded change of a client's file has a field of the wrong type")
     return change
 
 
@@ -266,7 +266,7 @@ def _require_unchanged(client_file: ClientFile) -> None:
         raise ConfigError(f"the file cannot be read: {error.strerror}", file=str(client_file.file)) from None
     if data != client_file.data:
         raise ConfigError(
-            "the file was changed meanwhile; nothing was written",
+            "the client's file was changed meanwhile; nothing was written",
             file=str(client_file.file),
             hint="try again",
         )

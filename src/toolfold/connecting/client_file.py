@@ -65,7 +65,7 @@ def require_client(program: ProgramName) -> ClientName:
     if program == "aider":
         raise ConfigError(
             "aider is not an MCP client",
-            hint="Use --proxy: its model requests then go through Toolfold.",
+            hint="Use --proxy: aider then sends its model requests through Toolfold.",
         )
     return program
 
@@ -118,7 +118,8 @@ def load_file(client: ProgramName, file: Path, limit: int = MAX_CONFIG_BYTES) ->
         raise ConfigError(
             "the file is read-only",
             file=str(target),
-            hint="Another program may manage this file. Change it there, or make the file writable.",
+            hint="Another program may manage this file. Make the change in that program, or "
+            "make the file writable.",
         )
     return ClientFile(client, file, target, data)
 

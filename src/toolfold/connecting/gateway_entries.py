@@ -71,7 +71,8 @@ def build_entry(client: ClientName, name: str, access: GatewayAccess) -> Json:
         return _build_command_entry(client, name, access)
     if client == "claude-desktop":
         raise ConfigError(
-            f"{CLIENTS[client].title} does not support URLs in its file, only commands that it starts",
+            f"{CLIENTS[client].title} cannot connect to a URL: its file can contain only commands that"
+            " start a server",
             hint="Omit --http: the client then starts the gateway itself.",
         )
     return _build_url_entry(client, name, access)

@@ -39,7 +39,7 @@ class CredentialKeys:
             raise ConfigError(
                 f"credentials need between 1 and {MAX_KEYS} keys of {KEY_BYTES} bytes each",
                 key="credentials.keys",
-                hint="create one with `toolfold credentials generate-key`",
+                hint="create a key with `toolfold credentials generate-key`",
             )
         self._keys = {_identify_key(key): key for key in keys}
         self.primary = _identify_key(keys[0])
@@ -122,7 +122,7 @@ def add_key(file: Path) -> str:
     texts = read_key_texts(file)
     if len(texts) >= MAX_KEYS:
         raise ConfigError(
-            f"the file already has {len(texts)} keys, and at most {MAX_KEYS} can be used",
+            f"the key file already has {len(texts)} keys; the limit is {MAX_KEYS}",
             key="credentials.key_file",
             file=str(file),
             hint="remove keys that are no longer used: toolfold credentials rotate-key --retire",
@@ -165,14 +165,15 @@ def _read_file(file: Path) -> str:
             content = stream.read(MAX_KEY_FILE_BYTES + 1)
     except OSError as error:
         raise ConfigError(
-            f"the keys of stored credentials cannot be read: {error.strerror}",
+            f"the keys that encrypt stored credentials cannot be read: {error.strerror}",
             key="credentials.key_file",
             file=str(file),
-            hint="restore the file, or set credentials.keys; stored credentials stay encrypted until then",
+            hint="restore the key file, or set credentials.keys; until then, stored "
+            "credentials cannot be decrypted",
         ) from None
     if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError(
-            "other users of this machine can read the keys of stored credentials",
+            "other users of this machine can read the keys that encrypt stored credentials",
             file=str(file),
             hint=f"run: chmod 600 {file}",
         )
@@ -184,9 +185,9 @@ def _parse_keys(text: str) -> list[bytes]:
         return [base64.urlsafe_b64decode(each) for each in text.replace(",", " ").split()]
     except (ValueError, binascii.Error):
         raise ConfigError(
-            "a key of stored credentials is not valid: it must be 32 bytes in base64",
+            "a key that encrypts stored credentials is not valid: it must be 32 bytes in base64",
             key="credentials.keys",
-            hint="create one with `toolfold credentials generate-key`",
+            hint="create a key with `toolfold credentials generate-key`",
         ) from None
 
 

@@ -123,7 +123,7 @@ class CredentialStore(ABC):
         replaced meanwhile. Raises ConfigError.
         """
         if not 0 < len(text) <= MAX_LOGIN_CHARS:
-            raise ConfigError(f"a login must have between 1 and {MAX_LOGIN_CHARS:,} characters")
+            raise ConfigError(f"a stored login must have between 1 and {MAX_LOGIN_CHARS:,} characters")
         name = LOGIN_PREFIX + login_id
         value = self.keys.encrypt(text, (user_id, server, name))
         return self._write_login(Credential(user_id, server, name, value, time.time()), is_new=is_new)
@@ -496,7 +496,7 @@ def _require_valid(name: str, secret: str) -> None:
     if not _NAME_PATTERN.fullmatch(name):
         raise ConfigError(
             f"{name!r} cannot be the name of a credential",
-            hint="use up to 64 letters, digits and _, not starting with a digit",
+            hint="a credential name has up to 64 letters, digits and _, and does not start with a digit",
         )
     if not 0 < len(secret) <= MAX_SECRET_CHARS or "\0" in secret:
         raise ConfigError(

@@ -273,7 +273,7 @@ class DashboardApp:
                 query = _parse_unique_query(scope["query_string"])
                 url, cookie = await logins.finish(headers, query), ""
         except RequestRefused as error:
-            log.info("a login was refused with status %d: %s", error.status, error.problem)
+            log.info("a login to the dashboard was refused with status %d: %s", error.status, error.problem)
             await _send_problem_page(send, error)
             return
         sent = [(b"location", url.encode()), (b"cache-control", b"no-store")]

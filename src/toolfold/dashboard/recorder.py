@@ -51,7 +51,9 @@ def open_history(config: Config, database: Database | None = None) -> UsageStore
                 return PostgresUsageStore(database, max_days=settings.history_days)
             return SqliteUsageStore(config.paths.state_dir / HISTORY_FILE, max_days=settings.history_days)
         except (OSError, sqlite3.Error) as error:
-            log.warning("the usage history cannot be opened, and is not stored: %s", error)
+            log.warning(
+                "the usage history cannot be opened; the history of this process is not stored: %s", error
+            )
     return SqliteUsageStore(None, max_days=settings.history_days)
 
 
@@ -157,7 +159,7 @@ class UsageRecorder:
             if not self._dropped:
                 where = "are only in its journal" if self._journal else "are dropped"
                 log.warning(
-                    "more than %d entries of the usage history wait to be stored; the oldest %s",
+                    "more than %d entries of the usage history wait to be stored; the oldest entries %s",
                     MAX_WAITING_ENTRIES,
                     where,
                 )

@@ -272,6 +272,8 @@ def _load_driver() -> Any:
         import psycopg
     except ImportError:
         raise ConfigError(
-            _MISSING_DRIVER, key="store", hint="install the driver: pip install 'toolfold[postgres]'"
+            _MISSING_DRIVER,
+            key="store",
+            hint="install the PostgreSQL driver: pip install 'toolfold[postgres]'",
         ) from None
     return psycopg

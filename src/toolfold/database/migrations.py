@@ -457,6 +457,6 @@ def _require_known_version(version: int, migrations: Sequence[Migration], addres
             f"the tables in the database {address} have version {version}, and this Toolfold knows versions"
             f" up to {latest}",
             key="store",
-            hint="update Toolfold, or undo the newer migrations with the version that made them:"
-            f" toolfold store migrate --to {latest}",
+            hint="update Toolfold, or undo the newer migrations with the Toolfold version "
+            f"that made them: toolfold store migrate --to {latest}",
         )

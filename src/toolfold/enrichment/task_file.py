@@ -58,14 +58,16 @@ def import_task(
 
 def _parse_row(row: Any) -> Json:
     if not isinstance(row, dict):
-        raise ValueError("each line must be a JSON object")
+        raise ValueError("each line of the task file must be a JSON object")
     if _TASK_KEY in row:
         return row
     messages = row.get("messages")
     if not isinstance(row.get("checksum"), str) or not isinstance(messages, list):
-        raise ValueError("each line after the first must have the keys `checksum` and `messages`")
+        raise ValueError(
+            "each line of the task file after the first must have the keys `checksum` and `messages`"
+        )
     if not all(isinstance(each, str) for each in messages):
-        raise ValueError("messages must be a list of texts")
+        raise ValueError("`messages` must be a list of strings")
     return row
 
 

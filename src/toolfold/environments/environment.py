@@ -202,7 +202,7 @@ class Environment:
         )
         if max_bytes is None and len(data) == limit:
             raise CallError(
-                f"{path} is larger than {self.limits.max_file_bytes:,} bytes. Read only a part of it."
+                f"{path} is larger than {self.limits.max_file_bytes:,} bytes. Read only a part of the file."
             )
         return data
 

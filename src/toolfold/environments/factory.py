@@ -60,7 +60,8 @@ def _build_plugin(config: Config, name: str) -> Backend:
         raise ConfigError(
             f"terminal.backend: no installed package provides the backend {name!r}",
             key="terminal.backend",
-            hint="install the package that provides it; `toolfold env list` shows the known backends",
+            hint="install the package that provides the backend; `toolfold env list` shows "
+            "the known backends",
         )
     try:
         backend = points[0].load()(config)

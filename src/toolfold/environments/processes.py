@@ -171,8 +171,8 @@ class ProcessTable:
             log = await self._load_input_log(name)
             if revision is not None and log.revision != revision:
                 raise CallError(
-                    f"The input of {name} has changed meanwhile: something else was written to it."
-                    " Check its output, then write again."
+                    f"The input of {name} has changed meanwhile: another call wrote to the "
+                    "process. Check its output, then write again."
                 )
             if data:
                 await self._deliver_input(name, data, log)

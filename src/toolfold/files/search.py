@@ -240,7 +240,7 @@ class _MatcherProcess:
     def _send_pattern(self) -> None:
         answer = self._request(json.dumps(self._settings).encode() + b"\n")
         if answer is None:
-            raise CallError("The pattern could not be compiled in time. Use a simpler one.")
+            raise CallError("The pattern could not be compiled in time. Use a simpler pattern.")
         if "error" in answer:
             raise CallError(f"The pattern is not a valid regular expression: {answer['error']}.")
 

@@ -205,7 +205,7 @@ def _require_user(connection: socket.socket) -> None:
     try:
         peer = identify_peer(connection)
     except OSError:
-        raise ControlError("the connection was closed") from None
+        raise ControlError("the connection of a command to the gateway was closed") from None
     if peer is None:
         return  # only the permissions of the directory keep others out
     pid, user = peer
@@ -325,8 +325,8 @@ async def _require_listening(session: ClientSession, connection: Connection) -> 
             await connection.ping()
     except (TimeoutError, OSError, MCPError):
         raise ControlError(
-            f"the client {session.display_name} cannot receive requests at the moment. Over HTTP, it must"
-            " keep a GET stream open for them"
+            f"the client {session.display_name} cannot receive requests at the moment. A client that"
+            " connects over HTTP must keep a GET stream open for requests"
         ) from None
 
 

@@ -109,7 +109,7 @@ class SamplingClient:
             answer = await _ask(self._client.socket, question, _ANSWER_TIMEOUT_S)
         except (OSError, ValueError):
             raise ProviderError(
-                "the gateway has ended the connection; is the client still running?", kind="permission"
+                "the gateway closed the connection; check that the client is still running", kind="permission"
             ) from None
         except TimeoutError:
             raise ProviderError("the gateway did not answer", kind="permission") from None

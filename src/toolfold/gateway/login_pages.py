@@ -220,7 +220,11 @@ class LoginPages:
             client = self._policy.find_client(token)
         if client is None or not client.user_id or client.user_id != link.user_id:
             await self._count_failure(code)
-            log.warning("a link to log in to MCP server %r was opened without its user's token", link.server)
+            log.warning(
+                "a login link for MCP server %r was opened without the token of the "
+                "user to whom the link belongs",
+                link.server,
+            )
             raise RequestRefused(403, "This link belongs to another user, or the token is not valid.")
 
     async def _count_failure(self, code: str) -> None:

@@ -121,7 +121,8 @@ class TokenStore(ABC):
         if not _NAME_PATTERN.fullmatch(name):
             raise ConfigError(
                 f"{name!r} cannot be the name of a client",
-                hint="use up to 64 letters, digits, -, _ and ., starting with a letter or digit",
+                hint="a client name has up to 64 letters, digits, -, _ and ., and starts "
+                "with a letter or digit",
             )
         token = f"tf_{secrets.token_urlsafe(32)}"
         granted = None if toolsets is None else list(toolsets)
@@ -137,12 +138,13 @@ class TokenStore(ABC):
         if len(select_tool_rules(rules := [*(granted or ()), *refused])) != len(rules):
             raise ConfigError(
                 "a token cannot have rules about models",
-                hint="set them for its user: toolfold user allow|deny NAME model:PATTERN, or use --no-models",
+                hint="set rules about models for the token's user: toolfold user allow|deny "
+                "NAME model:PATTERN, or use --no-models",
             )
         if not self._insert(name, entry):
             raise ConfigError(
                 f"a client named {name!r} already has a token",
-                hint=f"choose another name, or revoke the existing one: toolfold token revoke {name}",
+                hint=f"choose another name, or revoke the existing token: toolfold token revoke {name}",
             )
         return token
 
@@ -327,7 +329,7 @@ class Tokens(TokenStore):
         try:
             return self._record is not None and self._record.has_entry(self._file)
         except ConfigError as error:
-            log.error("%s; until that is repaired, every client needs a token", error)
+            log.error("%s; until this problem is fixed, every client needs a token", error)
             return True
 
     def _clients_by_hash(self) -> dict[str, GatewayClient]:
@@ -354,7 +356,9 @@ class Tokens(TokenStore):
             or self._record.is_own_change(self._file, before.fingerprint, fingerprint, since=before.last_step)
         ):
             return _TokensSnapshot(signature, fingerprint, last_step, clients)
-        log.error("%s was changed by another program: tokens that it added are not accepted", self._file)
+        log.error(
+            "%s was changed by another program: tokens that the program added are not accepted", self._file
+        )
         unchanged = {each: client for each, client in clients.items() if before.clients.get(each) == client}
         return replace(before, signature=signature, clients=unchanged)
 

@@ -116,7 +116,9 @@ def check_url(url: str) -> str:
             f"{shorten(url)!r} cannot be opened: only URLs that start with http:// or https:// are accepted."
         )
     if "@" in parts.netloc:
-        raise AddressRefused("URLs with a user name or password are not accepted. Leave them out.")
+        raise AddressRefused(
+            "URLs with a user name or password are not accepted. Remove the user name and the password."
+        )
     has_control = any(character.isspace() or not character.isprintable() for character in url)
     if not parts.hostname or has_control or "\\" in url or port == 0:
         raise AddressRefused(f"{shorten(url)!r} is not a valid URL.")

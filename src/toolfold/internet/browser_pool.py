@@ -198,8 +198,8 @@ class BrowserPool:
             if path := shutil.which(name):
                 return path
         raise BrowserFailed(
-            "There is no Chromium or Chrome. Install one (Debian: apt install chromium), or set"
-            " browser.executable."
+            "There is no Chromium or Chrome on this machine. Install one of them (Debian: "
+            "apt install chromium), or set browser.executable."
         )
 
     def _uses_sandbox(self) -> bool:

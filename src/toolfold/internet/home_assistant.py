@@ -224,8 +224,8 @@ def _check_services(value: Any) -> dict[str, Json]:
 
 
 def _unknown_entity(entity_id: str) -> HomeAssistantFailed:
-    return HomeAssistantFailed(f"There is no entity {entity_id!r}. ha_list_entities lists them.")
+    return HomeAssistantFailed(f"There is no entity {entity_id!r}. ha_list_entities lists all entities.")
 
 
 def _unexpected() -> HomeAssistantFailed:
-    return HomeAssistantFailed("The Home Assistant server sent an answer of an unexpected form.")
+    return HomeAssistantFailed("The Home Assistant server sent a response with an unexpected structure.")

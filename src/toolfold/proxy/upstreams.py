@@ -136,7 +136,7 @@ class Upstreams:
                 raise ConfigError(
                     f"the URL of the provider {each.provider!r} is the address of the proxy itself",
                     key=f"providers.{each.provider}.base_url",
-                    hint="Set it to the URL of the provider's own API.",
+                    hint="Set the URL of the provider to that of the provider's own API.",
                 )
 
 

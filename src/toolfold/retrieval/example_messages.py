@@ -120,7 +120,7 @@ class MessageRecord:
     def parse(cls, row: Any) -> MessageRecord:
         """Parse a record of example messages from a JSON object. Raises ValueError if it is invalid."""
         if not isinstance(row, dict):
-            raise ValueError("each line must be a JSON object")
+            raise ValueError("each line of example messages must be a JSON object")
         texts = {key: row.get(key, "") for key in ("server", "tool", "checksum", "sketch", "model", "date")}
         if not all(isinstance(text, str) and len(text) <= 1_000 for text in texts.values()):
             raise ValueError(f"{', '.join(texts)} must be short texts")
@@ -130,7 +130,7 @@ class MessageRecord:
             raise ValueError("the field `sketch` must have 64 hexadecimal digits")
         messages = row.get("messages")
         if not isinstance(messages, list) or not all(isinstance(each, str) for each in messages):
-            raise ValueError("messages must be a list of texts")
+            raise ValueError("`messages` must be a list of strings")
         cleaned = [clean_message(each) for each in messages[:MAX_MESSAGES]]
         return cls(**texts, messages=tuple(dict.fromkeys(each for each in cleaned if _has_valid_size(each))))
 

@@ -91,7 +91,7 @@ def read_index(
     with open_arrays(file, MAX_INDEX_FILE_BYTES) as stored:
         header = json.loads(stored["about"].tobytes())
         if header.get("format") != FORMAT or header.get("model") != model:
-            raise ValueError("the index file was written by another version or for another model")
+            raise ValueError("the index file was written by another version of Toolfold or for another model")
         sums = np.frombuffer(stored["checksums"].tobytes(), "V16").tolist()
         terms = stored["terms"].tobytes().decode().split()
         lexical = KeywordIndex(

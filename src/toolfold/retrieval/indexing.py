@@ -297,7 +297,7 @@ class Indexer:
             self._save_if_changed(previous, index, sums)
             with self._lock:  # if the tools have changed, the next index reuses this one
                 self._current, self._deferred_tools = (tools, index), 0
-            log.info("all %d tools are embedded", len(tools))
+            log.info("the embeddings of all %d tools are computed", len(tools))
             self._report_state()
         except _IndexerClosed:
             log.debug("closed before all tools were embedded; the next run continues")

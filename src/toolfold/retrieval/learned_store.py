@@ -318,7 +318,9 @@ class LearnedStore(LearnedMessageStore):
                 db.execute(f"PRAGMA {setting}").fetchall()
             version = db.execute("PRAGMA user_version").fetchone()[0]
             if version > _SCHEMA_VERSION:
-                raise sqlite3.DatabaseError(f"the file was written by a newer version ({version})")
+                raise sqlite3.DatabaseError(
+                    f"the file of learned messages was written by a newer version of Toolfold ({version})"
+                )
             if version == 0:
                 for statement in _SCHEMA:
                     db.execute(statement)

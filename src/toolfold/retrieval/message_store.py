@@ -88,7 +88,10 @@ class MessageStore(EditableMessages):
         """
         try:
             if self._file.stat().st_size > MAX_FILE_BYTES:
-                raise SourceError(f"the file is larger than {MAX_FILE_BYTES:,} bytes, which is the limit")
+                raise SourceError(
+                    f"the file of example messages is larger than {MAX_FILE_BYTES:,} bytes, which is the "
+                    "limit"
+                )
             lines = self._file.read_bytes().splitlines()
         except FileNotFoundError:
             return []
@@ -127,8 +130,8 @@ def require_few(records: Sequence[MessageRecord]) -> None:
     """Raise SourceError if the example messages are for more tools than can be stored."""
     if len(records) > MAX_RECORDS:
         raise SourceError(
-            f"example messages can be stored for at most {MAX_RECORDS:,} tools; remove some with"
-            " `toolfold enrich --remove`"
+            f"example messages can be stored for at most {MAX_RECORDS:,} tools; remove those of some "
+            "tools with `toolfold enrich --remove`"
         )
 
 

@@ -199,7 +199,7 @@ def _read_vectors(file: Path, model: str) -> dict[bytes, Vector]:
     """Return the vectors in a cache file. Raises ValueError or KeyError if the file is invalid."""
     with open_arrays(file, MAX_VECTOR_FILE_BYTES) as stored:
         if json.loads(stored["about"].tobytes()) != {"format": _FORMAT, "model": model}:
-            raise ValueError("the cache file was written by another version or for another model")
+            raise ValueError("the cache file was written by another version of Toolfold or for another model")
         keys, vectors = stored["keys"], stored["vectors"]
     is_valid = (
         keys.dtype == np.uint8

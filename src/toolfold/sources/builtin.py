@@ -38,6 +38,6 @@ def _load_module(registry: Registry, services: Services, package: str, name: str
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a native extension may raise something other than Exception
-        log.warning("skipped the built-in tools %r: %s", name, describe_exception(error))
+        log.warning("the built-in tools %r were not loaded: %s", name, describe_exception(error))
         return SourceReport(kind="builtin", name=name, state=FAILED, error=describe_exception(error))
     return SourceReport(kind="builtin", name=name, state=LOADED, tools=tuple(tool.name for tool in tools))

@@ -160,7 +160,9 @@ class LocalRuns:
 
     def _find(self, run_id: str) -> Path:
         if not self.has(run_id):
-            raise TrainingFailed(f"There is no training run {run_id[:80]!r}. rl_list_runs lists them.")
+            raise TrainingFailed(
+                f"There is no training run {run_id[:80]!r}. rl_list_runs lists all training runs."
+            )
         return self._directory / run_id
 
     def _remove_oldest(self) -> None:

@@ -132,8 +132,8 @@ class BridgeAnswers:
             except Exception:  # the index or the model may fail; the other mode may still work
                 log.exception("searching tools by %s failed", mode)
         raise CallError(
-            "The search does not work right now. A tool whose name you know can still be called by that "
-            "name.",
+            "The tool search does not work right now. A tool whose name you know can still "
+            "be called by its name.",
             **_suggest_elsewhere(turn, [query]),
         )
 

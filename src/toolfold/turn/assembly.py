@@ -131,7 +131,7 @@ class Turn:
         if len(visible) == 1:
             return visible[0]
         names = " or ".join(tool.name for tool in visible[:5])
-        raise CallError(f"{shorten(name)!r} is ambiguous: call {names} by name.")
+        raise CallError(f"{shorten(name)!r} could mean several tools: call {names} by its full name.")
 
     def _not_available(self, name: str) -> CallError:
         if name in self.held_names:

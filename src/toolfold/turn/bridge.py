@@ -106,7 +106,8 @@ def unwrap(call: ToolCall) -> ToolCall:
         )
     if wrapped:
         raise BridgeMisuse(
-            f"tool_call takes only `name` and `arguments`: {_explain_extra_keys(wrapped)}. Nothing was run."
+            f"tool_call takes no arguments other than `name` and `arguments`: {_explain_extra_keys(wrapped)}."
+            " Nothing was run."
         )
     return ToolCall(name.strip(), arguments, call.id)
 

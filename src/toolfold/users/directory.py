@@ -213,7 +213,8 @@ class Directory:
         if known is not None and known.id != user.id:
             raise ConfigError(
                 f"the subject {user.subject!r} of {user.issuer} already belongs to the user {known.name!r}",
-                hint=f"change that identity: toolfold user set {known.name} --issuer URL --subject ID",
+                hint=f"change the identity of that user first: toolfold user set {known.name} --issuer "
+                "URL --subject ID",
             )
         return replace(self, users={**self.users, user.id: user})
 
@@ -382,7 +383,7 @@ def _require_valid_name(kind: str, name: str) -> None:
     if not _NAME_PATTERN.fullmatch(name):
         raise ConfigError(
             f"{name!r} cannot be the name of a {kind}",
-            hint="use up to 128 letters, digits, -, _, ., @ and +, starting with a letter or digit",
+            hint="a name has up to 128 letters, digits, -, _, ., @ and +, and starts with a letter or digit",
         )
 
 

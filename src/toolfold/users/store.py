@@ -200,9 +200,11 @@ class FileUserStore(UserStore):
                 content = (json.dumps(_directory_to_json(after), indent=1, sort_keys=True) + "\n").encode()
                 if len(content) > MAX_FILE_BYTES:
                     raise ConfigError(
-                        f"the file would be larger than {MAX_FILE_BYTES:,} bytes, which is the limit",
+                        f"the file with users and teams would be larger than {MAX_FILE_BYTES:,} bytes, which "
+                        "is the limit",
                         file=str(self._file),
-                        hint="remove some, or store them in a database: set `store` to a postgresql:// URL",
+                        hint="remove users or teams, or store them in a database: set `store` to "
+                        "a postgresql:// URL",
                     )
                 write_settings(self._file, content, self._record, mode=0o600)
         return after

@@ -173,7 +173,7 @@ class PromptHandler:
                     except ValueError as error:
                         request = _repeat_with_problem(request, str(error))
         except TimeoutError:
-            log.warning("no reply to the request of MCP server %r in time", self._server)
+            log.warning("nobody answered the request of MCP server %r in time", self._server)
         except _QueueFull:
             log.warning("MCP server %r has too many open requests; its new request is declined", self._server)
             return _DECLINE

@@ -340,9 +340,10 @@ def _parse_lock(content: bytes, file: Path) -> _Blocks:
         raise _make_lock_error("has no `servers`", file)
     if data.get("version") != VERSION:
         raise ConfigError(
-            f"the lock file has version {data.get('version')!r}; this toolfold supports version {VERSION}",
+            f"the lock file has version {data.get('version')!r}; this release of Toolfold supports"
+            f" version {VERSION}",
             file=str(file),
-            hint="use the toolfold release that wrote it, or a newer one",
+            hint="use the release of Toolfold that wrote the lock file, or a newer release",
         )
     return {server: _parse_block(server, block, file) for server, block in data["servers"].items()}
 

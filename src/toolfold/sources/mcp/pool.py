@@ -217,7 +217,7 @@ class McpServers:
             raise ConfigError(
                 f"server {name!r} cannot be added: MCP servers are disabled",
                 key="mcp.enabled",
-                hint="enable them: toolfold config set mcp.enabled true",
+                hint="enable MCP servers: toolfold config set mcp.enabled true",
             )
         with self._change_lock:
             self._added[name] = checked

@@ -223,9 +223,10 @@ def load_sdk() -> None:
     installed = version("mcp")
     if int(installed.partition(".")[0]) < MIN_MAJOR_VERSION:
         raise SourceError(
-            f"MCP servers cannot be used with the installed version {installed} of the package mcp. Install "
-            f"version {MIN_MAJOR_VERSION} or newer: pip install 'mcp>={MIN_MAJOR_VERSION}'. If another "
-            "package needs the older one, install Toolfold into its own environment and use its gateway."
+            f"MCP servers cannot be used with the installed version {installed} of the package mcp. "
+            f"Install version {MIN_MAJOR_VERSION} or newer: pip install 'mcp>={MIN_MAJOR_VERSION}'. "
+            "If another package needs the older version, install Toolfold into its own environment "
+            "and use its gateway."
         )
     import_module("mcp")
 

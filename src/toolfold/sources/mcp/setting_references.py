@@ -142,7 +142,8 @@ def _credential_value(name: str, default: str | None, environment: Mapping[str, 
     if value is None and default is None:
         raise ConfigError(
             f"there is no credential {name} for this server",
-            hint="Store it with `toolfold credentials set`: for all users, or with --user for one user.",
+            hint="Store the credential with `toolfold credentials set`: for all users, or "
+            "with --user for one user.",
         )
     return value or default or ""
 
@@ -160,7 +161,7 @@ def _variable_value(name: str, default: str | None, environment: Mapping[str, st
     if value is None:
         raise ConfigError(
             f"the environment variable {name} is not set",
-            hint=f"Set it where Toolfold is started, or write ${{{name}:-default}}.",
+            hint=f"Set the variable where Toolfold is started, or write ${{{name}:-default}}.",
         )
     return value
 
@@ -181,14 +182,14 @@ def _system_keyring(service: str, name: str) -> str | None:
     except ImportError:
         raise ConfigError(
             "a setting refers to the keyring, but the keyring package is not installed",
-            hint="Install it (pip install keyring), or use an environment variable: ${NAME}",
+            hint="Install the keyring package (pip install keyring), or use an environment variable: ${NAME}",
         ) from None
     try:
         password: str | None = package.get_password(service, name)
     except Exception as error:  # each backend has its own exceptions
         raise ConfigError(
             f"the keyring cannot be read: {type(error).__name__}",
-            hint="Unlock it, or use an environment variable: ${NAME}",
+            hint="Unlock the keyring, or use an environment variable: ${NAME}",
         ) from None
     return password
 

@@ -69,7 +69,8 @@ def _write_path_value(binding: ParameterBinding, value: Any) -> str:
     text = _join(binding, value, _quote_all)
     if text in ("", ".", ".."):
         raise CallError(
-            f"{binding.argument!r} must not be {shorten(str(value), 40)!r}: it is part of the URL's path."
+            f"{binding.argument!r} must not be {shorten(str(value), 40)!r}:"
+            " the value becomes a segment of the URL's path."
         )
     if binding.style == "label":
         return f".{text}"

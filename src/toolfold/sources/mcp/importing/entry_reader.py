@@ -37,7 +37,7 @@ class EntryReader:
 
     def __init__(self, entry: Any, variables: Variables) -> None:
         if not isinstance(entry, Mapping):
-            raise RejectedEntryError("the entry is not a mapping")
+            raise RejectedEntryError("the server's entry is not a mapping")
         self._unread = dict(entry)
         self.variables = variables
         self.settings: Json = {}

@@ -183,8 +183,8 @@ class _SignInFlow:
             return outgoing
         if self._client.client_id:
             raise AuthError(
-                "the authorization server of this MCP server changed, and the configured client_id "
-                "belongs to the old one"
+                "the authorization server of this MCP server changed, and the configured "
+                "client_id belongs to the previous authorization server"
             )
         document = read_json(outgoing.content.decode())
         if scope := self._merge_scopes(document.get("scope")):
