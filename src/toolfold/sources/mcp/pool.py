@@ -169,7 +169,7 @@ class McpServers:
 
     @property
     def servers(self) -> Mapping[str, ServerSupervisor]:
-        """Return the supervisors of the servers in use, as a new mapping after each change."""
+        """Return the supervisors of the servers in use; each change of the servers creates a new mapping."""
         return self._servers
 
     def open(self) -> None:
@@ -243,7 +243,7 @@ class McpServers:
         return True
 
     def update(self, config: Config) -> tuple[str, ...]:
-        """Apply the servers of a changed configuration without waiting for them; return the differences.
+        """Apply a changed configuration's servers without waiting for them to start; return the differences.
 
         What `add` and `remove` did in this runtime stays in force.
         """
@@ -391,7 +391,7 @@ class McpServers:
         }
 
     def find_holding_server(self, name: str) -> str | None:
-        """Return the server whose tool of this name, in any spelling, awaits review; None if none does."""
+        """Return the server with a tool of this name, in any spelling, that awaits review; None if none."""
         for server, held in tuple(self._held_tools.items()):
             if any(name in self._names.names_of(server, each.tool.name).all for each in held):
                 return server
@@ -435,7 +435,7 @@ class McpServers:
     async def _send_logged_in(
         self, server: str, context: CallContext | None, send: Callable[[], Coroutine[Any, Any, Any]]
     ) -> Any:
-        """Send a request; if the user must log in to the server first, ask for a login and send it again."""
+        """Send a request; if the user must log in first, ask for a login and then send the request again."""
         user_id, settings = context.caller.user_id if context else "", self._find_server(server).settings
         if context is None or not user_id or settings.credentials != "per-user" or not uses_login(settings):
             return await send()
@@ -528,7 +528,7 @@ class McpServers:
     def _server_of_user(
         self, shared: ServerSupervisor, client: str, user_id: str, version: str
     ) -> ServerSupervisor:
-        """Return the supervisor of the client's private server process, which has its user's credentials.
+        """Return the supervisor of the client's private server process, which uses the user's credentials.
 
         It is replaced when the version of the credentials has changed.
         """
@@ -583,13 +583,13 @@ class McpServers:
             return self._credentials
 
     def _load_credentials(self, server: ServerSupervisor, user_id: str) -> Mapping[str, str]:
-        """Return the user's stored credentials for a server; empty unless its setting is `per-user`."""
+        """Return the user's credentials for a server; empty unless it is set to `credentials: per-user`."""
         if server.settings.credentials != "per-user":
             return {}
         return self._open_credentials().load(user_id, server.name)
 
     def _find_owner_version(self, server: ServerSupervisor) -> str:
-        """Return a text that changes with each change of the installation's credentials or login."""
+        """Return a text that changes with the installation's credentials or OAuth login for a server."""
         versions = []
         if server.settings.credentials == "per-user":
             versions.append(self._open_credentials().find_version(OWNER, server.name))
@@ -647,7 +647,7 @@ class McpServers:
         database.on_change("pins", read_again)
 
     def follow_shared_listings(self) -> None:
-        """Start using tool lists that other replicas have read from their servers."""
+        """Start to apply tool lists that other replicas have read from their servers."""
         if self._exchange is not None:
             self._exchange.follow()
 
@@ -972,7 +972,7 @@ def _is_long_result(answer: Any) -> bool:
 
 
 def mark_injections(text: str) -> str:
-    """Mark injected instructions in a server's text as data.
+    """Put markers around injected instructions in a server's text, so that a model treats them as data.
 
     Of a very long text only the beginning and the end are scanned: no more of it is shown to a model.
     """
@@ -1011,7 +1011,7 @@ def _relay_of(context: CallContext) -> CallRelay | None:
 
 @contextlib.contextmanager
 def _report_unreadable_credentials(server: str) -> Iterator[None]:
-    """Log why stored credentials cannot be read in a `with` block, and raise NotStarted."""
+    """In a `with` block, log why stored credentials cannot be read, and raise NotStarted."""
     try:
         yield
     except (ConfigError, DatabaseError) as error:

@@ -371,7 +371,7 @@ def _trace_if_used(trace: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any
 
 
 def add_request_stamp(session: Any, stamp: Callable[[Json], None]) -> None:
-    """Call `stamp` with each outgoing message of a client session, after the SDK's own changes."""
+    """Call `stamp` with each outgoing message of a client session, after the SDK has modified the message."""
     _require_names(session, "_stamp")
     sdk_stamp = session._stamp
 

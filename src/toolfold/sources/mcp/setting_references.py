@@ -63,7 +63,7 @@ def resolve_references(text: str, environment: Mapping[str, str], *, keyring: Ke
 def build_environment(
     server: McpServerSettings, environment: Mapping[str, str], *, keyring: Keyring | None = None
 ) -> dict[str, str]:
-    """Return the environment of a server's process: harmless variables, `pass_env` and `env`.
+    """Return the environment of a server's process: standard variables, and those in `pass_env` and `env`.
 
     Proxy variables are harmless unless their URL contains a password. Raises ConfigError.
     """
@@ -149,7 +149,7 @@ def _credential_value(name: str, default: str | None, environment: Mapping[str, 
 
 
 def add_credentials(environment: Mapping[str, str], credentials: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with a user's credentials added, for resolving references."""
+    """Return the environment with a user's credentials added, so that `${…}` references can name them."""
     own = {name: value for name, value in environment.items() if not name.startswith(CREDENTIAL_PREFIX)}
     return own | {CREDENTIAL_PREFIX + name: value for name, value in credentials.items()}
 

@@ -118,7 +118,7 @@ class EntryReader:
             self.settings["max_call_seconds"] = limit
 
     def read_tool_names(self, key: str, setting: str) -> None:
-        """Read the tool names of an entry, escaped for a setting whose values are glob patterns."""
+        """Read the tool names of an entry; escape them for a Toolfold setting that contains glob patterns."""
         if names := self.read_names(key):
             self.settings[setting] = [glob.escape(name) for name in names]
 
