@@ -69,7 +69,7 @@ def control_directory(state_dir: Path) -> Path:
 
 @contextmanager
 def short_socket_path(directory: Path, name: str) -> Iterator[str]:
-    """Yield a path to a socket that fits the system's length limit, valid in a `with` block."""
+    """Yield a path to a socket that is short enough for the system, valid within the `with` block."""
     path = str(directory / name)
     if len(os.fsencode(path)) <= _MAX_SOCKET_PATH_BYTES:
         yield path

@@ -113,7 +113,7 @@ class TokenStore(ABC):
         user_id: str = "",
         denied: Iterable[str] = (),
     ) -> str:
-        """Create a token for a new client and return it. It cannot be displayed again.
+        """Create a token for a new client and return it. The token cannot be displayed again.
 
         By default, a token that is limited to toolsets may not use the configured keys of model providers.
         `user_id` is the user that the token belongs to; it is refused while that user is disabled.
@@ -149,7 +149,7 @@ class TokenStore(ABC):
         return token
 
     def revoke(self, name: str) -> bool:
-        """Delete a client's token, jobs, allowed tools and learned messages; return False if unknown.
+        """Delete a client's token, jobs, allowed tools and learned messages; False for an unknown client.
 
         Raises RecordsRemain if the token was deleted and something else was not.
         """
@@ -465,7 +465,7 @@ class SharedTokens(TokenStore):
 
 
 def open_tokens(config: Config, database: Database | None) -> TokenStore:
-    """Open the gateway's tokens and users: in the database shared by replicas, or else in files."""
+    """Open the gateway's tokens and users: in the database shared by replicas or, without one, in files."""
     state, denies = config.paths.state_dir, config.gateway.default_access == "deny"
     tokens: TokenStore
     if database is not None:
