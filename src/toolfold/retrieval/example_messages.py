@@ -49,7 +49,7 @@ Of messages written for the sample catalog, 4% exceed it, of messages of other t
 
 @dataclass(frozen=True, slots=True)
 class MessageFit:
-    """Similarity of a message to the definition of its tool, and to the best other definition."""
+    """Similarity of a message to its tool's definition, and to the most similar definition of other tools."""
 
     own: float
     """Similarity to the definition of the tool, from -1 to 1."""
@@ -218,7 +218,7 @@ def _has_prefix(name: str, server: str) -> bool:
 
 
 class MessageSource:
-    """Interface of a source of example messages, whose version changes with the messages."""
+    """Interface of a source of example messages; `version` changes whenever the messages change."""
 
     def version(self) -> object:
         """Return a value that changes when the example messages change; called for every search."""
@@ -276,7 +276,7 @@ class ExampleMessages:
             self._added.clear()
 
     def _find_record(self, tool: Tool) -> MessageRecord | None:
-        """Return a tool's example messages from the first source that has some, preferring exact matches.
+        """Return a tool's example messages from the first source with an exact match or, if none, any match.
 
         Otherwise a message stored for one server would replace the shipped ones for exactly this definition.
         """
@@ -344,7 +344,7 @@ class MessageChecker:
         return CheckedMessages(fitting, rejected | unfitting)
 
     def _find_unfitting(self, tool: Tool, messages: tuple[str, ...]) -> dict[str, str]:
-        """Return messages that do not match the tool's definition, with reasons; all if most do not match."""
+        """Return messages that do not match the tool's definition, with reasons; all of them if most fail."""
         if self._measure_fit is None or not messages:
             return {}
         fits = zip(messages, self._measure_fit(tool, messages), strict=True)

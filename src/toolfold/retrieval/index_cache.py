@@ -166,7 +166,7 @@ def _is_length(length: Any) -> bool:
 
 
 def _are_row_offsets(starts: NDArray[Any], rows: int, numbers: NDArray[Any], below: int) -> bool:
-    """Return True if `starts` are valid row offsets into `numbers`, all of which are less than `below`."""
+    """Return True if `starts` are valid row offsets into `numbers` and all numbers are less than `below`."""
     return (
         starts.dtype == np.int64
         and numbers.ndim == 1

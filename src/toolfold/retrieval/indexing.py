@@ -131,7 +131,7 @@ class Indexer:
         on_change: Callable[[IndexState], None] | None = None,
         shared: SharedVectors | None = None,
     ) -> None:
-        """Create an indexer; `max_wait_s` limits the time searches wait for vectors, None waits for all.
+        """Create an indexer; searches wait at most `max_wait_s` for vectors, without a limit if it is None.
 
         `on_change` is called when a search has to go on without all vectors, and when they are complete.
         With `shared`, vectors that any replica has computed are taken from the database.
@@ -192,7 +192,7 @@ class Indexer:
         return index
 
     def _find_index(self, tools: Sequence[Tool]) -> tuple[Index, threading.Thread | None]:
-        """Return the index of the tools, and the thread that computes missing vectors, or None."""
+        """Return the index of the tools, and the thread that computes missing vectors (None if complete)."""
         with self._lock:
             return self._current_index(tools), self._thread if self._deferred_tools else None
 
@@ -278,7 +278,7 @@ class Indexer:
         return IndexBuilder(self._words, embed, self._outage_log, lambda cache: self._save_index(cache, sums))
 
     def _start_background_thread(self, tools: Sequence[Tool], sums: Sequence[bytes], index: Index) -> None:
-        """Embed the tools without vectors in a background thread.
+        """Start a background thread that embeds the tools that have no vectors yet.
 
         If one is running, it finishes first and the next search continues.
         """
@@ -347,7 +347,7 @@ class Indexer:
     def _find_vectors(
         self, embedder: Embedder, documents: Sequence[_Document], in_background: bool
     ) -> Iterator[tuple[list[int], PackedVectors]]:
-        """Yield batches of document numbers and vectors: vectors from other replicas, then new ones."""
+        """Yield document numbers and vectors in batches: vectors from other replicas, then new vectors."""
         if self._shared is None:
             yield from self._embed_batches(embedder, documents, range(len(documents)), in_background)
             return
@@ -506,7 +506,7 @@ class _VectorRows:
         """Empty before the first part."""
 
     def add(self, positions: Sequence[int], part: PackedVectors) -> None:
-        """Store vectors in the rows at `positions`; empty positions clear all rows. Raises ValueError."""
+        """Store vectors in the rows at `positions`; without positions, clear all rows. Raises ValueError."""
         if not positions or not self.packed.size:
             self.packed = PackedVectors.empty(self._size, part.width)
         if self.packed.width != part.width:

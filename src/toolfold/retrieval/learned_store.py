@@ -155,7 +155,7 @@ class LearnedMessageStore(ABC):
 
 
 def open_learned(state_directory: Path, database: Database | None) -> LearnedMessageStore:
-    """Open the store of learned messages: in the database shared by replicas, or else in a file."""
+    """Open the store of learned messages: in the database shared by replicas or, without one, in a file."""
     if database is None:
         return LearnedStore(state_directory / LEARNED_DIRECTORY)
     from toolfold.retrieval.shared_learned import SharedLearnedStore
@@ -332,7 +332,7 @@ class LearnedStore(LearnedMessageStore):
 
 
 def _count_use(db: sqlite3.Connection, message: LearnedMessage, *, is_new_request: bool) -> None:
-    """Count a tool call and, if it is the first of a request, the request; halve large counts."""
+    """Count a tool call and, if it is the first call for a request, also the request; halve large counts."""
     keys = [(message.client, message.server, message.tool)]
     if is_new_request:
         keys.append((message.client, "", ""))

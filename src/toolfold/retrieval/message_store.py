@@ -136,7 +136,7 @@ def require_few(records: Sequence[MessageRecord]) -> None:
 
 
 def open_messages(state_directory: Path, database: Database | None) -> EditableMessages:
-    """Open the store of example messages: in the database shared by replicas, or else in a file."""
+    """Open the store of example messages: in the database shared by replicas or, without one, in a file."""
     if database is None:
         return MessageStore(state_directory / MESSAGES_DIRECTORY)
     from toolfold.retrieval.shared_messages import SharedMessageStore

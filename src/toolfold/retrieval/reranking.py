@@ -120,7 +120,7 @@ class VectorCache:
         )
 
     def find(self, keys: Iterable[bytes], width: int) -> dict[bytes, Vector]:
-        """Return the cached vectors for the keys that have `width` dimensions."""
+        """Return the cached vectors of `width` dimensions for the given keys."""
         with self._lock:
             self._reload_if_changed()
             found = {key: self._tool_vectors[key] for key in keys if key in self._tool_vectors}
