@@ -58,7 +58,7 @@ class Turn:
         return tool
 
     def find_visible(self, name: str) -> Tool:
-        """Return the tool with this name if it is visible to the model; some callable tools are not."""
+        """Return the tool with this name if the model can see it. Raises CallError for any other tool."""
         tool = self._find_listed(name)
         if self.visible_names is not None and tool.name not in self.visible_names:
             raise self._not_available(name)
@@ -119,7 +119,7 @@ class Turn:
         return tool
 
     def _find_granted(self, name: str) -> Tool:
-        """Return the granted tool with this name. Raises CallError if the name is ambiguous."""
+        """Return the granted tool with this name. Raises CallError if several tools match the name."""
         granted = [tool for tool in self.snapshot.named(name) if tool.name in self.granted]
         if not granted:
             raise self._not_available(name)
