@@ -125,7 +125,7 @@ class Scheduler:
             await asyncio.to_thread(self._jobs.store.remove_service, self._owner)
 
     def stop(self) -> None:
-        """Start no more jobs and let `run` return after the running jobs. A second call interrupts them."""
+        """Start no more jobs; `run` returns when the running jobs end. A second call interrupts the jobs."""
         if self._stopping.is_set():
             self._interrupt_running()
         self._stopping.set()
