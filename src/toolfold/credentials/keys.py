@@ -93,7 +93,7 @@ def make_key() -> str:
 
 
 def load_keys(text: str, file: Path, *, may_create: bool) -> CredentialKeys:
-    """Return the encryption keys in `text`, or else the keys in a file. Raises ConfigError.
+    """Return the encryption keys in `text` or, if it is empty, in a file. Raises ConfigError.
 
     With `may_create`, a file that does not exist is created with a new key.
     """
@@ -133,7 +133,7 @@ def add_key(file: Path) -> str:
 
 
 def remove_keys(file: Path, used: Collection[str]) -> tuple[int, int]:
-    """Remove keys from a file, except the first and those in `used`; return the counts (removed, left).
+    """Remove keys from a file, except the first key and those in `used`; return the counts (removed, left).
 
     The caller holds the lock of the file's directory. Raises ConfigError.
     """

@@ -110,7 +110,7 @@ class Directory:
         return self._teams_by_member.get(user_id, ())
 
     def list_levels(self, user_id: str) -> list[tuple[str, User | Team]]:
-        """Return a user and its teams, whose rules apply to the user, each with a descriptive label."""
+        """Return the user and the user's teams, each with a label; the rules of all apply to the user."""
         user = self.users[user_id]
         teams = [(f"team {each.name}", each) for each in self.list_teams(user_id)]
         return [(f"user {user.name}", user), *teams]
@@ -268,7 +268,7 @@ def select_tool_rules(rules: Iterable[str]) -> list[str]:
 
 
 def _find_match(rules: Iterable[str], kind: str, name: str) -> str:
-    """Return the first rule of a kind whose pattern matches a name, ignoring case; empty if none does."""
+    """Return the first rule of this kind with a pattern that matches the name, ignoring case, or empty."""
     return next(
         (
             rule
