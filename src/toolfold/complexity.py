@@ -111,7 +111,7 @@ class VisitCounter:
         return [_make_node(schemas[each], graph[each]) for each in TopologicalSorter(graph).static_order()]
 
     def _is_reference_cycle(self, schema: Json) -> bool:
-        """Return True if a schema consists only of `$ref` that refer to each other in a cycle.
+        """Return True if a schema consists only of `$ref` keywords that refer to each other in a cycle.
 
         Validators end such cycles themselves.
         """
@@ -201,7 +201,7 @@ def _object_ids(schemas: Sequence[Json]) -> list[int]:
 
 
 def _exclusive_part_schemas(schema: Json) -> list[Json]:
-    """Return the subschemas for properties and items, at most one of which applies to each of them."""
+    """Return the subschemas for properties and items; at most one applies to each property or item."""
     parts = [*_get_values(schema, "properties"), *get_list(schema, "prefixItems"), *get_list(schema, "items")]
     parts += [schema.get(key) for key in ("items", "additionalItems", "additionalProperties")]
     return [each for each in parts if isinstance(each, dict)]

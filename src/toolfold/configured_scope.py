@@ -53,7 +53,7 @@ def build_scope(config: Config, toolsets: Toolsets, *, all_loaded: bool) -> Scop
 
 
 def _warn_misspelled(disabled: Iterable[str], toolsets: Toolsets) -> None:
-    """Warn about disabled names that are similar to an existing tool or toolset.
+    """Warn about names of disabled tools that do not exist but are similar to a tool or toolset.
 
     An unknown name is valid, since its tool may be registered later, but a typo would leave another tool
     enabled.

@@ -169,7 +169,7 @@ class EventLoops:
 
     @contextlib.asynccontextmanager
     async def enter_nowait(self, manager: NowaitContext[T]) -> AsyncIterator[T]:
-        """Enter and exit a context manager in this thread if it does not block, else in another thread."""
+        """Enter and exit a context manager in this thread or, if it would block, in another thread."""
         value = manager.enter_nowait()
         if value is None:
             async with self.enter_in_thread(manager) as entered:

@@ -165,7 +165,7 @@ def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> Json:
 
 
 def make_encodable(text: str) -> str:
-    """Replace lone surrogates in a text, which providers reject."""
+    """Replace lone surrogates in a text, because providers reject them."""
     if text.isascii():
         return text
     try:
@@ -239,7 +239,7 @@ class Caller:
 
     @property
     def learner(self) -> str:
-        """Return the name for learning from this client, shared by all clients of a user."""
+        """Return the name under which messages of this client are learned; all clients of a user share it."""
         if self.user_id:
             return USER_LEARNER_PREFIX + self.user_id
         # A client over stdio chooses its name, which must not be that of a user.
@@ -368,7 +368,7 @@ class Tool:
 
     @property
     def server(self) -> str:
-        """Return the name of the tool's MCP server or other source, or else of its toolset."""
+        """Return the name of the tool's MCP server or other source or, if it has none, of its toolset."""
         return self.source.name or self.toolset.removeprefix(MCP_PREFIX)
 
     @property

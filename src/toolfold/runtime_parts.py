@@ -141,7 +141,7 @@ class LoadedTools:
 
 
 def load_tools(config: Config, parts: RuntimeParts) -> LoadedTools:
-    """Register all tools except those of MCP servers, and their hooks."""
+    """Register all tools and their hooks, except the tools of MCP servers."""
     registry, hooks = parts.registry, parts.hooks
     services = _build_services(config, parts)
     hooks.add_pre_hook(inject_workdir(parts.terminal), needs_context)
@@ -346,7 +346,7 @@ def _build_database_index(
 
 
 def _build_examples(config: Config, database: Database | None) -> ExampleMessages:
-    """Return the example messages of tools, the user's messages before the built-in messages."""
+    """Return the example messages of tools, with the user's messages before the built-in messages."""
     if not config.tools.example_messages:
         return ExampleMessages()
     return ExampleMessages(open_messages(config.paths.state_dir, database), Phrasebook())

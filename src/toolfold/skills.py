@@ -80,7 +80,7 @@ class SkillLibrary:
         return sorted(found.values(), key=lambda skill: skill.name)
 
     def find_skill(self, name: str) -> Skill:
-        """Return a skill by its name. Raises CallError if it does not exist or is unusable."""
+        """Return a skill by its name. Raises CallError if it does not exist or cannot be read."""
         skills = {skill.name: skill for skill in self.list_skills()}
         skill = skills.get(name)
         if skill is None:
