@@ -96,7 +96,9 @@ def keyword_client(**settings: Any) -> BridgeClient:
 # -- search ---------------------------------------------------------------------------------------------
 
 
-def test_tool_search_match_has_name_source_description_and_signature(client: BridgeClient) -> None:
+def test_tool_search_result_has_name_and_source_and_description_and_parameters_of_each_tool(
+    client: BridgeClient,
+) -> None:
     assert client.search("create an invoice", limit=1) == {
         "matches": [
             {
@@ -141,13 +143,13 @@ def test_tool_search_with_several_queries_lists_the_best_match_of_each_query_fir
     assert len(names) == len(set(names)) <= 4
 
 
-def test_tool_search_with_eight_queries_returns_at_most_limit_tools_in_total() -> None:
+def test_tool_search_with_eight_queries_returns_in_total_no_more_tools_than_its_limit_argument() -> None:
     client = BridgeClient([make_tool(f"invoice_{number}", "An invoice.") for number in range(60)])
     queries = [f"invoice {number}" for number in range(8)]
     assert len(client.find_names(queries=queries, limit=20)) == 20
 
 
-def test_tool_search_with_both_query_and_queries_returns_the_best_match_of_every_query(
+def test_tool_search_with_the_arguments_query_and_queries_returns_the_best_match_of_every_query(
     client: BridgeClient,
 ) -> None:
     names = client.find_names("weather today", queries=["track a parcel", "weather today"], limit=1)
@@ -181,7 +183,7 @@ def test_tool_search_does_not_find_unavailable_tools(client: BridgeClient) -> No
     assert "broken_invoice" not in client.find_names("broken_invoice that cannot be made", limit=20)
 
 
-def test_tool_search_without_matches_returns_similar_tool_names_servers_and_a_hint() -> None:
+def test_tool_search_without_matches_returns_similar_tool_names_and_server_names_and_a_hint() -> None:
     answer = keyword_client().search("wether")
     assert answer["matches"] == []
     assert answer["near_names"] == ["weather_today"]
@@ -278,7 +280,7 @@ def test_server_name_in_a_tool_search_result_is_shortened_and_has_no_punctuation
 
 
 @check_cases("change", [{"description": None}, {"parameters": "?"}, {"parameters": {"a": {1, 2}}}])
-def test_original_description_is_returned_if_the_adapt_function_of_a_tool_returns_invalid_data(
+def test_original_description_is_returned_if_the_function_that_rewrites_it_returns_invalid_data(
     change: Json,
 ) -> None:
     def adapt_badly(definition: Definition, _present: frozenset[str]) -> Definition:
@@ -331,7 +333,7 @@ def test_tool_search_uses_keywords_if_semantic_search_fails(caplog: pytest.LogCa
     assert "searching tools by hybrid failed" in caplog.text
 
 
-def test_tool_search_uses_the_reranker_mode_from_the_settings_only_if_the_reranker_is_enabled() -> None:
+def test_tool_search_uses_the_search_mode_of_the_reranker_settings_only_if_the_reranker_is_enabled() -> None:
     search = {"enabled": "on", "reranker": {"enabled": True, "mode": "semantic"}}
     assert BridgeClient(retriever=FailingRetriever("hybrid"), tool_search=search).find_names("umbrella")[
         :1
@@ -410,7 +412,9 @@ def test_tool_describe_of_several_tools_returns_the_reason_for_an_unavailable_to
 
 
 @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "tool_call"])
-def test_tool_describe_does_not_describe_the_bridge_tools(name: str, client: BridgeClient) -> None:
+def test_tool_describe_refuses_to_describe_itself_and_the_tools_tool_search_and_tool_call(
+    name: str, client: BridgeClient
+) -> None:
     with pytest.raises(BridgeMisuse, match="is always in your list of tools"):
         client.describe(name)
 

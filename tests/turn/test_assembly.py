@@ -324,7 +324,7 @@ def takes_another_name(definition: Definition, _present: frozenset[str]) -> Defi
 @pytest.mark.parametrize(
     "adapt", [fails, changes_the_shared_schema, answers_nothing, answers_another_shape, takes_another_name]
 )
-def test_original_description_is_listed_if_the_adapt_function_of_a_tool_fails(
+def test_original_tool_description_is_listed_if_the_function_that_rewrites_it_fails(
     adapt: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     turn = turn_of(make_tool("code", adapt=adapt), make_tool("other"))

@@ -42,7 +42,9 @@ JUNK = st.recursive(
         st.text(st.characters()),
     )
 )
-def test_any_input_of_the_bridge_tool_tool_call_gives_an_inner_call_or_a_bridge_error(junk: Any) -> None:
+def test_any_arguments_of_a_bridged_call_give_an_inner_call_or_an_error_for_invalid_arguments(
+    junk: Any,
+) -> None:
     try:
         call = unwrap_call(junk)
     except (BridgeMisuse, InvalidArguments):
@@ -53,41 +55,43 @@ def test_any_input_of_the_bridge_tool_tool_call_gives_an_inner_call_or_a_bridge_
     assert call.id == "id-1"
 
 
-def test_unwrapping_a_call_of_a_tool_other_than_tool_call_returns_the_call_unchanged() -> None:
+def test_unwrapping_a_direct_call_of_a_tool_returns_the_call_unchanged() -> None:
     call = ToolCall("read_file", '{"name": "x"}', "id-1")
     assert unwrap(call) is call
 
 
 @check_cases("arguments", [{"path": "a"}, '{"path": "a"}', None, "", []])
-def test_inner_call_of_tool_call_has_the_given_arguments_and_the_id_of_the_outer_call(arguments: Any) -> None:
+def test_inner_call_of_a_bridged_call_has_the_given_arguments_and_the_id_of_the_outer_call(
+    arguments: Any,
+) -> None:
     call = unwrap_call({"name": "read_file", "arguments": arguments})
     assert call == ToolCall("read_file", arguments, "id-1")
 
 
-def test_tool_call_without_an_arguments_key_is_read_as_a_call_without_arguments() -> None:
+def test_bridged_call_without_the_key_arguments_is_read_as_a_call_without_arguments() -> None:
     assert unwrap_call('{"name": " read_file "}') == ToolCall("read_file", None, "id-1")
 
 
 @check_cases("name", sorted(BRIDGE_NAMES))
-def test_tool_search_and_other_bridge_tools_cannot_be_called_through_tool_call(name: str) -> None:
+def test_bridge_tools_such_as_tool_search_cannot_be_called_through_the_bridge(name: str) -> None:
     with pytest.raises(BridgeMisuse, match=f"'{name}' cannot be called through tool_call: call it directly"):
         unwrap_call({"name": f" {name}", "arguments": {"name": "x"}})
 
 
 @check_cases("name", ["Tool_Call", "tool-search", "ｔｏｏｌ_ｃａｌｌ", "tool_càll", "TOOL CALL"])
-def test_tool_call_with_a_name_that_resembles_a_bridge_tool_name_is_rejected(name: str) -> None:
+def test_bridged_call_of_a_name_that_resembles_a_bridge_tool_is_rejected(name: str) -> None:
     with pytest.raises(BridgeMisuse, match=r"cannot be called through tool_call: .* Nothing was run"):
         unwrap_call({"name": name, "arguments": {}})
 
 
 @check_cases("key", ["tool_name", "tool"])
-def test_bridge_tools_accept_tool_name_and_tool_as_aliases_of_the_name_parameter(key: str) -> None:
+def test_bridged_call_accepts_the_keys_tool_name_and_tool_in_place_of_the_key_name(key: str) -> None:
     call = unwrap_call({key: "read_file", "arguments": {"path": "a"}})
     assert call == ToolCall("read_file", {"path": "a"}, "id-1")
 
 
 @check_cases("extra", [{"tool": "other"}, {"tool_name": "read_file"}])
-def test_tool_call_with_both_name_and_tool_is_rejected(extra: dict[str, str]) -> None:
+def test_bridged_call_with_both_keys_name_and_tool_is_rejected(extra: dict[str, str]) -> None:
     with pytest.raises(
         BridgeMisuse, match=r"takes no arguments other than `name` and `arguments`.* Nothing was run"
     ):
@@ -95,7 +99,7 @@ def test_tool_call_with_both_name_and_tool_is_rejected(extra: dict[str, str]) ->
 
 
 @check_cases("key", ["args", "parameters", "params", "input"])
-def test_error_for_tool_call_with_the_key_args_or_params_says_to_use_the_key_arguments(key: str) -> None:
+def test_error_for_a_bridged_call_with_the_key_args_or_params_says_to_use_the_key_arguments(key: str) -> None:
     with pytest.raises(BridgeMisuse, match=rf"write `arguments` for {key}.* Nothing was run"):
         unwrap_call({"name": "read_file", key: {"path": "a"}})
 
@@ -108,47 +112,47 @@ def test_error_for_tool_call_with_the_key_args_or_params_says_to_use_the_key_arg
         json.dumps('{"name": "read_file", "name": "write_file"}'),
     ],
 )
-def test_tool_call_with_a_duplicate_json_key_in_its_arguments_is_rejected(text: str) -> None:
+def test_bridged_call_with_a_duplicate_json_key_in_its_arguments_is_rejected(text: str) -> None:
     with pytest.raises(InvalidArguments, match=r"'tool_call' was not invoked: .*more than once"):
         unwrap_call(text)
 
 
-def test_tool_call_with_many_keys_is_read_in_linear_time() -> None:
+def test_bridged_call_with_many_json_keys_is_read_in_linear_time() -> None:
     text = "{" + ",".join(f'"k{number}": 1' for number in range(9_000)) + ', "k8999": 2}'
     with pytest.raises(InvalidArguments, match="the key 'k8999' occurs more than once"):
         unwrap_call(text)
 
 
 @check_cases("name", [None, "", "  ", 5, ["read_file"], {"name": "read_file"}, True])
-def test_error_for_tool_call_without_a_name_explains_its_arguments(name: Any) -> None:
+def test_error_for_a_bridged_call_without_a_tool_name_explains_the_expected_arguments(name: Any) -> None:
     with pytest.raises(BridgeMisuse, match="tool_call needs `name`"):
         unwrap_call({"name": name, "arguments": {}})
 
 
-def test_error_for_tool_call_with_inner_arguments_at_the_top_level_says_where_to_put_them() -> None:
+def test_error_for_a_bridged_call_with_inner_arguments_at_the_top_level_says_where_to_put_them() -> None:
     with pytest.raises(BridgeMisuse, match=r"put path inside `arguments`\. Nothing was run"):
         unwrap_call({"name": "read_file", "path": "a"})
 
 
-def test_error_for_tool_call_with_many_arguments_at_the_top_level_is_truncated() -> None:
+def test_error_for_a_bridged_call_with_many_arguments_at_the_top_level_is_truncated() -> None:
     with pytest.raises(BridgeMisuse) as caught:
         unwrap_call({"name": "x", **{"k" * 5000 + str(number): 1 for number in range(500)}})
     assert len(str(caught.value)) < 500
 
 
 @check_cases("text", ["{", "[1]", "5", "not json"])
-def test_arguments_of_tool_call_must_be_a_json_object(text: str) -> None:
+def test_bridged_call_whose_inner_arguments_are_not_a_json_object_is_rejected(text: str) -> None:
     with pytest.raises(InvalidArguments, match="'tool_call' was not invoked"):
         unwrap_call(text)
 
 
 @check_cases("name", [None, 5, ["read_file"], {}])
-def test_tool_call_with_a_name_that_is_not_a_string_is_rejected(name: Any) -> None:
+def test_bridged_call_with_a_tool_name_that_is_not_a_string_is_rejected(name: Any) -> None:
     with pytest.raises(BridgeMisuse, match="a call needs the name of a tool"):
         unwrap(ToolCall(name, {}))
 
 
-def test_reading_the_inner_call_of_tool_call_does_not_change_the_given_arguments() -> None:
+def test_reading_the_inner_call_of_a_bridged_call_does_not_change_the_arguments_of_the_outer_call() -> None:
     arguments = {"name": "read_file", "arguments": {"path": "a"}}
     unwrap_call(arguments)
     assert arguments == {"name": "read_file", "arguments": {"path": "a"}}

@@ -79,7 +79,7 @@ def test_single_string_is_read_as_a_conversation_with_one_user_message() -> None
     "arguments",
     [{"name": "get_weather", "arguments": {}}, '{"name": "get_weather", "arguments": {"city": "Oslo"}}'],
 )
-def test_tool_called_through_tool_call_is_listed_as_used_in_the_history(arguments: Any) -> None:
+def test_tool_called_through_the_bridge_is_listed_as_used_in_the_history(arguments: Any) -> None:
     call = {"function": {"name": "tool_call", "arguments": arguments}}
     assert Conversation.from_messages([{"role": "assistant", "tool_calls": [call]}]).used_tools == (
         "get_weather",
@@ -98,7 +98,7 @@ def test_tool_search_and_tool_describe_are_not_listed_as_used_tools_of_a_history
 
 
 @check_cases("arguments", [None, "", "{", "[]", "3", "{}", '{"name": 5}', '{"name": " "}', 7])
-def test_tool_call_without_a_tool_name_is_ignored_in_a_history(arguments: Any) -> None:
+def test_bridged_call_without_a_tool_name_is_ignored_in_a_history(arguments: Any) -> None:
     assert (
         Conversation.from_messages(
             [{"type": "function_call", "name": "tool_call", "arguments": arguments}]
@@ -107,7 +107,7 @@ def test_tool_call_without_a_tool_name_is_ignored_in_a_history(arguments: Any) -
     )
 
 
-def test_text_after_a_start_marker_of_tool_descriptions_is_user_text_if_the_end_marker_is_missing() -> None:
+def test_text_after_the_start_marker_of_added_descriptions_is_user_text_without_an_end_marker() -> None:
     text = f"Weather? {OPENING} and a song {CLOSING[:-1]}"
     (said,) = Conversation.from_messages([{"role": "user", "content": text}]).user_texts
     assert said.startswith("Weather?")

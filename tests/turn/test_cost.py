@@ -238,7 +238,7 @@ def test_cost_strategy_replace_sends_only_selected_and_recently_used_tools() -> 
     assert names(requests[-1])[:4] == ["the bridge", "t0", "t7", "t9"]
 
 
-def test_cost_strategy_append_resets_the_tools_array_only_when_it_would_exceed_its_maximum() -> None:
+def test_cost_strategy_append_rebuilds_the_tools_array_only_when_it_would_exceed_its_maximum() -> None:
     turns = [make_turn(ranked=tuple(TOOLS[start : start + 8])) for start in range(1, 33, 4)]
     arrays = [names(each)[: names(each).index("system")] for each in simulate_requests("append", *turns)]
     assert all(after[: len(before)] == before for before, after in itertools.pairwise(arrays))
@@ -260,7 +260,7 @@ def test_cost_strategy_tail_never_changes_sent_messages_and_sends_each_tool_sche
     assert len(schemas) == len(set(schemas)) > 30
 
 
-def test_cost_strategy_tail_uses_fewer_tokens_with_signatures_than_with_whole_schemas() -> None:
+def test_cost_strategy_tail_uses_fewer_tokens_with_one_line_signatures_than_with_whole_schemas() -> None:
     (compact,), (whole,) = (
         simulate_requests(each, make_turn(ranked=("t5",))) for each in ("tail", "tail whole")
     )
@@ -294,7 +294,7 @@ def test_simulated_conversation_without_turns_costs_nothing() -> None:
         assert compute_bill(strategy(Dialogue(10, ()), SIZES), PAID).dollars == 0
 
 
-def test_signatures_and_shortened_schemas_have_fewer_tokens_than_search_matches_and_full_schemas() -> None:
+def test_one_line_signature_has_fewer_tokens_than_a_search_match_and_short_schema_than_full_schema() -> None:
     tools = sample_catalog()[:10]
     make_sizes = measure_tools(tools, TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools)
     for tool in tools:
@@ -302,7 +302,7 @@ def test_signatures_and_shortened_schemas_have_fewer_tokens_than_search_matches_
         assert make_sizes.slim[tool.name] <= make_sizes.full[tool.name]
 
 
-def test_token_count_of_a_signature_does_not_grow_with_a_very_long_description() -> None:
+def test_token_count_of_the_one_line_signature_of_a_tool_is_limited_for_a_very_long_description() -> None:
     (tool,) = sample_catalog()[:1]
     long, longer = (replace(tool, description="word " * many) for many in (1_000, 2_000))
     brief = [
@@ -342,7 +342,7 @@ def test_generated_conversation_is_the_same_for_the_same_seed() -> None:
 # Choosing
 
 
-def test_placement_tail_is_cheapest_for_models_whose_cache_reads_cost_a_tenth_of_input() -> None:
+def test_placement_mode_tail_is_cheapest_for_models_whose_cache_reads_cost_a_tenth_of_input() -> None:
     cheap = [prices for prices in PRICES if prices.cached_read <= prices.input * 0.1]
     assert [prices.name for prices in cheap] == [
         "claude-sonnet-4-6",
@@ -354,7 +354,7 @@ def test_placement_tail_is_cheapest_for_models_whose_cache_reads_cost_a_tenth_of
     assert {best_placement(prices) for prices in cheap} == {"tail"}
 
 
-def test_placement_replace_is_cheapest_for_a_model_without_a_prompt_cache() -> None:
+def test_placement_mode_replace_is_cheapest_for_a_model_without_a_prompt_cache() -> None:
     assert best_placement(NONE) == "replace"
 
 
@@ -369,18 +369,18 @@ def two_messages(*, system: int, pause: float = 0.0) -> Dialogue:
     )
 
 
-def test_placement_tail_is_cheapest_if_the_system_prompt_is_long_and_cached() -> None:
+def test_placement_mode_tail_is_cheapest_if_the_system_prompt_is_long_and_cached() -> None:
     tools = make_sizes({"also": 1_000, "large": 1_000}, told={"also": 1_000, "large": 1_000})
     assert best_placement(PAID, two_messages(system=20_000), tools) == "tail"
 
 
-def test_placement_replace_is_cheapest_if_the_prompt_cache_expires_between_messages() -> None:
+def test_placement_mode_replace_is_cheapest_if_the_prompt_cache_expires_between_messages() -> None:
     tools = make_sizes({"also": 1_000, "large": 1_000}, told={"also": 1_000, "large": 1_000})
     late = two_messages(system=20_000, pause=PAID.lifetime + 1)
     assert best_placement(PAID, late, tools) == "replace"
 
 
-def test_placement_append_is_cheapest_if_a_large_tool_is_selected_in_two_turns() -> None:
+def test_placement_mode_append_is_cheapest_if_a_large_tool_is_selected_in_two_turns() -> None:
     tools = make_sizes({"also": 100, "large": 10_000}, told={"also": 100, "large": 20_000})
     both = DialogueTurn(30, ranked=("also", "large"))  # replaced, `also` stands in front of `large`
     dialogue = Dialogue(100, (DialogueTurn(30, ranked=("large",)), both))

@@ -71,7 +71,7 @@ def test_builtin_tools_stay_visible_and_other_tools_are_deferred() -> None:
     assert builder.listed_names() == ["patch", "read_file", *BRIDGE]
 
 
-def test_tool_is_not_deferred_if_always_load_lists_its_name_original_name_or_toolset() -> None:
+def test_tool_is_not_deferred_if_always_load_lists_its_name_or_original_name_or_toolset() -> None:
     tools = tool("send"), tool("post"), tool("walk", "dog"), tool("sit", "dog"), tool("odd.name!")
     builder = TurnBuilder(*tools, enabled="on", always_load=["post", "dog", "odd.name!"])
     odd = next(name for name in builder.snapshot if name.startswith("odd"))
@@ -143,17 +143,17 @@ def test_tools_are_deferred_above_20000_tokens_if_the_context_window_is_unknown(
     assert len(TurnBuilder(*many[:-2], **settings).listed_names(None)) == len(many) - 2
 
 
-def test_tool_search_mode_on_defers_even_a_single_tool() -> None:
+def test_single_tool_is_deferred_if_the_setting_tool_search_is_on() -> None:
     assert TurnBuilder(tool("a"), enabled="on").listed_names(1_000_000) == BRIDGE
 
 
-def test_tool_search_mode_off_defers_nothing() -> None:
+def test_no_tool_is_deferred_if_the_setting_tool_search_is_off() -> None:
     tools = [tool(f"tool_{number}", schema=WORDY) for number in range(3)]
     assert len(TurnBuilder(*tools, enabled="off").listed_names(10)) == 3
 
 
 @check_cases("mode", ["auto", "on"])
-def test_tool_search_and_tool_call_are_not_listed_if_no_tool_can_be_deferred(mode: str) -> None:
+def test_bridge_tools_such_as_tool_search_are_not_listed_if_no_tool_can_be_deferred(mode: str) -> None:
     kept = tool("read_file", "file", core=True, schema=WORDY)
     assert TurnBuilder(kept, enabled=mode).listed_names(10) == ["read_file"]
     assert TurnBuilder(enabled=mode).listed_names(10) == []
@@ -310,7 +310,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def test_log_line_of_a_turn_states_visible_and_deferred_tools_saved_tokens_and_the_reason(
+def test_log_line_of_a_turn_states_visible_tools_and_deferred_tools_and_saved_tokens_and_the_reason(
     logged: pytest.LogCaptureFixture,
 ) -> None:
     heavy = tool("heavy", schema=WORDY)

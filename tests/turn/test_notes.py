@@ -45,7 +45,7 @@ def test_message_with_added_tool_descriptions_is_recognised_as_the_original_mess
     assert notes.write(history, Note(), get_dialect(form)) == written
 
 
-def test_record_of_added_tool_descriptions_does_not_hold_large_messages_in_memory() -> None:
+def test_memory_use_of_recorded_tool_descriptions_does_not_grow_with_the_size_of_messages() -> None:
     notes = Notes()
     tracemalloc.start()
     try:

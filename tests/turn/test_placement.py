@@ -150,7 +150,7 @@ def conversation(placement_session: PlacementSession, turns: int = 6) -> list[Re
 
 
 @check_cases("form", DIALECTS)
-def test_placement_tail_never_changes_the_tools_array_or_messages_sent_earlier(
+def test_placement_mode_tail_never_changes_the_tools_array_or_messages_sent_earlier(
     form: DialectName,
 ) -> None:
     requests = conversation(PlacementSession(form=form))
@@ -176,7 +176,7 @@ def test_native_tool_loading_never_changes_the_tools_array_or_messages_sent_earl
 
 
 @check_cases("form", DIALECTS)
-def test_placement_append_only_adds_to_the_end_of_the_tools_array_between_resets(
+def test_placement_mode_append_changes_only_the_end_of_the_tools_array_between_resets(
     form: DialectName,
 ) -> None:
     requests = conversation(PlacementSession(form=form, placement="append", most=12), turns=8)
@@ -191,7 +191,7 @@ def test_placement_append_only_adds_to_the_end_of_the_tools_array_between_resets
 
 @pytest.mark.parametrize("form", DIALECTS)
 @pytest.mark.parametrize("placement", ["replace", "append"])
-def test_placements_replace_and_append_send_the_messages_unchanged(
+def test_placement_modes_replace_and_append_send_the_messages_unchanged(
     form: DialectName, placement: Placement
 ) -> None:
     placement_session = PlacementSession(form=form, placement=placement)
@@ -205,7 +205,7 @@ def test_placements_replace_and_append_send_the_messages_unchanged(
 
 
 @check_cases("form", DIALECTS)
-def test_placement_replace_sends_only_the_tools_of_the_current_turn_in_the_tools_array(
+def test_placement_mode_replace_sends_only_the_tools_of_the_current_turn_in_the_tools_array(
     form: DialectName,
 ) -> None:
     placement_session = PlacementSession(form=form, placement="replace")
@@ -234,14 +234,14 @@ def test_tools_array_does_not_change_between_the_requests_of_one_turn(placement:
 # -- the array ------------------------------------------------------------------------------------------
 
 
-def test_placement_append_adds_newly_selected_tools_at_the_end_of_the_tools_array() -> None:
+def test_placement_mode_append_adds_newly_selected_tools_at_the_end_of_the_tools_array() -> None:
     placement_session = PlacementSession(placement="append")
     placement_session.send([user("One")], "tool_09", "tool_02")
     request = placement_session.send([user("One"), assistant("Yes"), user("Two")], "tool_02", "tool_01")
     assert names(request.tools) == ["pinned", *BRIDGE, "tool_09", "tool_02", "tool_01"]
 
 
-def test_placement_append_rebuilds_the_tools_array_if_it_would_exceed_its_maximum(
+def test_placement_mode_append_rebuilds_the_tools_array_if_it_would_exceed_its_maximum(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "toolfold")
@@ -340,7 +340,7 @@ def test_anthropic_cache_breakpoint_stays_on_the_same_tool_when_tools_are_append
     assert [each["name"] for each in second.tools if "cache_control" in each] == ["tool_call"]
 
 
-def test_placement_auto_uses_tail_or_replace_depending_on_model_and_request_format() -> None:
+def test_placement_mode_auto_uses_tail_or_replace_depending_on_model_and_request_format() -> None:
     settle = PlacementPolicy().choose
     assert settle("auto", "claude-sonnet-4-6", get_dialect("openai")) == "tail"
     assert settle("auto", "", get_dialect("anthropic")) == "tail"
@@ -353,7 +353,7 @@ def test_placement_auto_uses_tail_or_replace_depending_on_model_and_request_form
 # -- the tail -------------------------------------------------------------------------------------------
 
 
-def test_placement_tail_adds_signatures_of_selected_tools_to_the_newest_message() -> None:
+def test_placement_mode_tail_adds_one_line_signatures_of_selected_tools_to_the_newest_message() -> None:
     request = PlacementSession().send([user("Rain?"), assistant("Where?"), user("Ulm")], "tool_01", "tool_02")
     assert names(request.tools) == ["pinned", *BRIDGE]
     assert [message["content"] for message in request.messages[:2]] == ["Rain?", "Where?"]
@@ -764,7 +764,7 @@ def run_conversation(session: Session, form: DialectName, **options: Any) -> lis
 
 @pytest.mark.parametrize("form", DIALECTS)
 @pytest.mark.parametrize("native", [False, True])
-def test_placement_tail_sends_the_messages_of_the_previous_request_as_an_unchanged_prefix(
+def test_placement_mode_tail_sends_the_messages_of_the_previous_request_as_an_unchanged_prefix(
     open_test_runtime: RuntimeOpener, form: DialectName, native: bool
 ) -> None:
     requests = run_conversation(
@@ -776,13 +776,15 @@ def test_placement_tail_sends_the_messages_of_the_previous_request_as_an_unchang
     assert "weather_today" in json.dumps(requests[2].messages[-2:])
 
 
-def test_tools_array_of_a_session_with_placement_append_only_grows(open_test_runtime: RuntimeOpener) -> None:
+def test_tools_array_never_loses_tools_in_a_session_with_the_placement_mode_append(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     requests = run_conversation(open_session(open_test_runtime, rag_placement="append"), "openai")
     assert is_prefix(requests[2].tools, requests[0].tools)
     assert {"invoice_create", "weather_today"} <= set(names(requests[2].tools))
 
 
-def test_session_uses_placement_tail_or_replace_depending_on_the_requested_model(
+def test_session_uses_the_placement_mode_tail_or_replace_depending_on_the_requested_model(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     session = open_session(open_test_runtime)
@@ -790,7 +792,7 @@ def test_session_uses_placement_tail_or_replace_depending_on_the_requested_model
     assert session.request([user("create an invoice")], model="llama-4-maverick").placement == "replace"
 
 
-async def test_tools_described_in_a_message_can_be_called_by_name_or_through_tool_call(
+async def test_tools_described_in_a_message_can_be_called_by_name_or_through_the_bridge(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     session = open_session(open_test_runtime, rag_placement="tail")
@@ -850,7 +852,7 @@ WITH_NATIVE_FORM: list[tuple[DialectName, str]] = [
 
 
 @pytest.mark.parametrize(("form", "model"), WITHOUT_NATIVE_FORM)
-def test_request_with_native_true_for_a_model_without_native_tool_loading_raises_an_error(
+def test_requiring_native_tool_loading_for_a_model_that_does_not_support_it_raises_an_error(
     open_test_runtime: RuntimeOpener, form: DialectName, model: str
 ) -> None:
     with pytest.raises(ValueError, match=r"^native: .*(no form of its own|cannot load tools on demand)"):
@@ -879,7 +881,7 @@ def test_native_tool_loading_is_used_if_the_model_supports_it(
     assert session.request([user("create an invoice")], form=form, model=model).deferred is not None
 
 
-def test_request_with_native_true_for_an_unknown_model_uses_native_tool_loading(
+def test_requiring_native_tool_loading_for_an_unknown_model_uses_native_tool_loading(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     request = open_session(open_test_runtime).request(
@@ -888,7 +890,7 @@ def test_request_with_native_true_for_an_unknown_model_uses_native_tool_loading(
     assert request.deferred is not None
 
 
-def test_request_with_selection_eager_has_all_tools_and_no_added_tool_descriptions(
+def test_request_with_the_selection_mode_eager_has_all_tools_and_no_added_tool_descriptions(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     request = open_session(open_test_runtime, selection="eager", rag_placement="tail").request(
@@ -917,7 +919,7 @@ def test_delegated_session_sends_messages_without_the_tool_descriptions_of_its_p
     assert request.messages[0] == history[0]
 
 
-def test_requests_of_a_session_contain_no_bridge_tools_if_tool_search_is_off(
+def test_requests_of_a_session_contain_no_bridge_tools_if_the_setting_tool_search_is_off(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     settings = {**SELECTION_SETTINGS, "tools.tool_search.enabled": "off", "tools.pinned": ["read_file"]}

@@ -100,7 +100,7 @@ def test_more_than_rag_top_k_tools_are_selected_if_several_tools_are_about_equal
     assert select(conversation, rag_top_k=1, rag_max_k=1).names == ("invoice_create",)
 
 
-def test_number_of_selected_tools_is_at_least_rag_top_k_and_at_most_rag_max_k() -> None:
+def test_count_selected_limits_the_number_of_likely_tools_to_between_rag_top_k_and_rag_max_k() -> None:
     settings = ToolsSettings(rag_top_k=4)
     assert [settings.count_selected(probable) for probable in (0, 3, 6, 40)] == [4, 4, 6, 8]
     settings = ToolsSettings(rag_top_k=4, rag_max_k=2)
@@ -128,7 +128,9 @@ def test_tool_similar_in_meaning_without_shared_words_is_selected(select: Select
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_number_of_selected_tools_is_at_most_rag_top_k(select: SelectionHarness, mode: str) -> None:
+def test_number_of_selected_tools_equals_rag_top_k_if_more_tools_match_the_message(
+    select: SelectionHarness, mode: str
+) -> None:
     selection = select("create list invoice customer weather city", selection=mode, rag_top_k=2)
     assert len(selection.names) == len(selection.why) == 2
 
@@ -241,7 +243,7 @@ class TestTokens:
         st.integers(0, 3),
     )
     @try_examples(40)
-    def test_estimating_tokens_first_never_changes_which_tools_are_selected(
+    def test_same_tools_are_selected_with_estimated_token_counts_as_with_exact_token_counts(
         self, lengths: list[int], most: int, used: int
     ) -> None:
         tools = [self.long(f"ledger_{number}", length) for number, length in enumerate(lengths)]
@@ -299,7 +301,7 @@ class TestConversations:
         if mode == "keyword":
             assert selection.why["weather_today"] == FITTED
 
-    def test_message_same_for_bob_selects_the_tool_of_the_previous_request(
+    def test_short_follow_up_message_same_for_bob_selects_the_tool_of_the_previous_request(
         self, select: SelectionHarness
     ) -> None:
         selection = select(make_conversation("create an invoice for Alice", "same for Bob"), rag_top_k=1)
@@ -314,7 +316,7 @@ class TestConversations:
         after = select(make_conversation("how is the weather in Oslo", wish), selection=mode, rag_top_k=2)
         assert after.names == alone.names
 
-    def test_recently_used_tools_stay_selected_with_a_new_request(self, select: SelectionHarness) -> None:
+    def test_recently_used_tools_stay_selected_for_a_new_request(self, select: SelectionHarness) -> None:
         conversation = make_conversation("create an invoice for Halden", used=["weather_today"])
         selection = select(conversation, rag_top_k=1)
         assert selection.names == ("invoice_create", "weather_today")
@@ -414,7 +416,7 @@ class TestFailures:
         assert len(told) == 1
         assert told[0].exc_info
 
-    def test_only_recently_used_tools_are_selected_if_selection_fails(
+    def test_only_recently_used_tools_are_selected_if_the_search_for_tools_fails(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         harness = SelectionHarness(retriever=FailingRetriever(None, None, None))
@@ -450,7 +452,7 @@ class TestForcedSearch:
         return disclosure(harness.grant, harness.turn, chosen=(), forced=True)
 
     @check_cases("enabled", ["auto", "on", "off"])
-    def test_core_tools_and_bridge_tools_are_listed_if_selection_fails_even_with_tool_search_off(
+    def test_core_tools_and_bridge_tools_are_listed_if_selection_fails_even_if_tool_search_is_off(
         self, enabled: str
     ) -> None:
         turn = self.disclosed(TOOLS, tool_search={"enabled": enabled})

@@ -290,7 +290,7 @@ def test_description_equal_to_the_description_of_the_parent_schema_is_removed() 
 # The dialect
 
 
-def test_schema_and_id_keywords_are_removed_if_they_do_not_affect_validation() -> None:
+def test_keywords_dollar_schema_and_dollar_id_are_removed_if_they_do_not_affect_validation() -> None:
     schema = {"$schema": DRAFT_07, "$id": "https://example.org/x", "type": "object", "properties": {}}
     assert slim_schema(schema) == {"type": "object", "properties": {}}
 
@@ -305,7 +305,9 @@ def test_schema_and_id_keywords_are_removed_if_they_do_not_affect_validation() -
         {"unevaluatedProperties": False},
     ],
 )
-def test_schema_keyword_with_a_json_schema_version_is_kept_if_it_affects_validation(inner: Json) -> None:
+def test_keyword_dollar_schema_with_a_json_schema_version_is_kept_if_it_affects_validation(
+    inner: Json,
+) -> None:
     schema = {
         "$schema": DRAFT_07,
         "properties": {"x": inner},

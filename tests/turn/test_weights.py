@@ -95,5 +95,7 @@ def test_estimated_upper_bound_of_a_token_count_is_at_least_the_exact_count_of_e
         (TokenCount(5, "at least"), "at least 5"),
     ],
 )
-def test_inexact_token_count_is_printed_with_at_most_or_at_least(weight: TokenCount, said: str) -> None:
+def test_inexact_token_count_is_printed_with_the_words_at_most_or_at_least(
+    weight: TokenCount, said: str
+) -> None:
     assert str(weight) == said
