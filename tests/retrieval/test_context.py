@@ -162,7 +162,7 @@ def test_most_top_hits_for_a_long_message_come_from_the_search_without_earlier_m
         "再试一次",
     ],
 )
-def test_request_to_try_again_is_searched_as_the_request_before_it(message: str) -> None:
+def test_request_to_try_again_is_replaced_by_the_earlier_request_before_the_search(message: str) -> None:
     context = Context(("send the report to Ann", "hello"), ("mail_send",))
     assert resolve_repetition(message, context) == (
         "send the report to Ann",
@@ -170,7 +170,7 @@ def test_request_to_try_again_is_searched_as_the_request_before_it(message: str)
     )
 
 
-def test_repeated_requests_to_try_again_are_searched_as_the_last_other_request() -> None:
+def test_repeated_requests_to_try_again_are_replaced_by_the_last_request_of_another_kind() -> None:
     context = Context(("what about now?", "try again", "send the report to Ann"))
     assert resolve_repetition("retry", context)[0] == "send the report to Ann"
 
@@ -185,12 +185,12 @@ def test_repeated_requests_to_try_again_are_searched_as_the_last_other_request()
         "try again " * 20,
     ],
 )
-def test_message_with_a_request_of_its_own_is_not_replaced_by_an_earlier_request(message: str) -> None:
+def test_message_that_contains_a_new_request_is_not_replaced_by_an_earlier_request(message: str) -> None:
     context = Context(("send the report to Ann",))
     assert resolve_repetition(message, context) == (message, context)
 
 
-def test_request_to_try_again_without_an_earlier_message_is_not_replaced() -> None:
+def test_request_to_try_again_without_an_earlier_message_is_searched_unchanged() -> None:
     assert resolve_repetition("try again", Context((), ("mail_send",))) == (
         "try again",
         Context((), ("mail_send",)),
@@ -198,7 +198,9 @@ def test_request_to_try_again_without_an_earlier_message_is_not_replaced() -> No
 
 
 @given(st.text(max_size=200), st.lists(st.text(max_size=60), max_size=4))
-def test_message_is_replaced_only_by_an_earlier_message(message: str, earlier: list[str]) -> None:
+def test_any_message_is_searched_unchanged_or_replaced_by_one_of_the_earlier_messages(
+    message: str, earlier: list[str]
+) -> None:
     found, context = resolve_repetition(message, Context(tuple(earlier)))
     assert found == message or found in earlier
     assert len(context.earlier) <= len(earlier)

@@ -191,7 +191,7 @@ class TestSameResultsAsInMemory:
         assert list_names(one)[0] == list_names(other)[0]
         assert abs(one.need - other.need) < 0.05
 
-    def test_database_search_returns_separate_keyword_semantic_and_combined_rankings(
+    def test_database_search_returns_separate_rankings_by_keywords_and_by_similarity_and_combined(
         self, in_database: Retriever
     ) -> None:
         legs = in_database.legs(TOOLS, "export an invoice")
@@ -447,7 +447,9 @@ class TestReplicas:
 
 
 class TestFailures:
-    def test_search_uses_keywords_in_memory_while_the_database_is_stopped(self, tmp_path: Any) -> None:
+    def test_search_falls_back_to_keywords_in_memory_while_the_database_is_stopped(
+        self, tmp_path: Any
+    ) -> None:
         failures: list[str] = []
         with run_postgres() as server:
             database = open_database(server.create_database())

@@ -87,7 +87,7 @@ def test_text_to_embed_includes_only_the_first_parameters_and_enum_values() -> N
     assert f"v{MAX_ENUM_VALUES}" not in text
 
 
-def test_text_to_embed_of_a_tool_with_huge_name_description_and_parameters_has_limited_length() -> None:
+def test_text_to_embed_of_a_tool_with_huge_name_and_description_and_parameters_has_limited_length() -> None:
     properties = {f"parameter_{n}": {"description": "long " * 1000} for n in range(1000)}
     text = tool_text("n" * 5000, "word " * 100_000, {"properties": properties}, "s" * 5000, ["same"] * 5000)
     assert len(text) <= 401 + MAX_DESCRIPTION_CHARS + MAX_PARAMETERS_CHARS + MAX_SYNONYMS_CHARS + 3 * len(

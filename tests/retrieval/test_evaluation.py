@@ -183,7 +183,7 @@ def test_query_with_a_missing_or_empty_list_of_alternative_tools_is_accepted(fil
     assert load_queries(file) == [Query("q1", "book a table", ("book",))]
 
 
-def test_candidates_of_a_labelled_query_are_ignored_unless_the_scope_is_own_candidates_only(
+def test_candidates_of_a_labelled_query_are_ignored_unless_its_scope_is_own_candidates_only(
     file: Path,
 ) -> None:
     own = {"candidates": ["a", "b"], "scope": "own_candidates_only"}
@@ -194,7 +194,7 @@ def test_candidates_of_a_labelled_query_are_ignored_unless_the_scope_is_own_cand
 
 
 @pytest.mark.parametrize("identity", ["", "q", 7, 1.5])
-def test_id_of_a_labelled_query_keeps_its_json_type_string_or_number(
+def test_id_of_a_labelled_query_stays_a_string_or_a_number_as_in_the_json_file(
     file: Path, identity: str | float
 ) -> None:
     file.write_text(line(id=identity))

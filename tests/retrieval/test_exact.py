@@ -88,7 +88,7 @@ def test_url_ending_with_a_tool_name_does_not_name_the_tool() -> None:
     assert find_names("open https://example.com/browser_navigate") == []
 
 
-def test_phrase_run_terminal_command_in_a_message_matches_the_name_of_the_terminal_tool() -> None:
+def test_message_run_terminal_command_matches_the_name_of_the_tool_terminal() -> None:
     assert find_names("run terminal command") == ["terminal"]
 
 
@@ -214,7 +214,7 @@ def test_tool_name_repeated_in_a_message_is_found_once(word: str) -> None:
     assert grown < 20  # 1 where a word's namesakes are looked at once, 100 where each time
 
 
-def test_name_index_without_tools_or_with_an_empty_message_finds_nothing() -> None:
+def test_search_in_the_name_index_finds_nothing_without_tools_or_for_an_empty_message() -> None:
     assert NameIndex([None, None]).find_named("use browser_navigate") == []
     assert NameIndex([]).find_named("") == []
     assert find_names("") == []

@@ -288,7 +288,7 @@ def random_units(count: int, seed: int) -> Matrix:
     return normalize_rows(np.random.default_rng(seed).normal(size=(count, 64)).astype(np.float32))
 
 
-def test_example_messages_raise_the_similarity_of_a_tool_to_a_query_by_at_most_max_shift() -> None:
+def test_example_messages_raise_the_similarity_of_a_tool_to_a_query_by_a_limited_amount() -> None:
     tools, queries = random_units(200, 1), random_units(300, 2)
     for strength in (0.1, 1.0, 50.0):
         for means in (queries[:200] * strength, -tools * strength, tools * strength):

@@ -150,7 +150,7 @@ def test_index_extended_with_tools_gives_the_same_hits_as_an_index_built_from_al
     assert same_answers(grown, Indexer(None, None).index(CATALOG))
 
 
-def test_index_of_a_small_catalog_reuses_vectors_of_a_large_index_without_empty_positions(
+def test_index_of_a_small_catalog_reuses_vectors_of_a_saved_large_index_and_contains_no_other_tools(
     tmp_path: Path,
 ) -> None:
     model = CountingModel()
@@ -356,7 +356,9 @@ def test_symlink_in_place_of_the_index_file_is_not_followed(
     assert elsewhere.read_bytes() == data
 
 
-def test_usable_index_is_built_if_any_byte_of_the_index_file_is_flipped(tmp_path: Path) -> None:
+def test_index_gives_correct_results_even_if_any_bit_of_the_saved_index_file_is_flipped(
+    tmp_path: Path,
+) -> None:
     model = CountingModel()
     whole = Indexer(model.embedder, tmp_path).index(CATALOG)
     (file,) = index_files(tmp_path)
@@ -502,7 +504,7 @@ class _OutOfMemoryModel:
     [FunctionEmbedder(_variable_length_vectors), FunctionEmbedder(_oversized_vectors), _OutOfMemoryModel()],
     ids=["of any length", "too wide", "exhausting"],
 )
-def test_tools_are_found_by_keywords_if_the_embedding_model_gives_unusable_vectors(
+def test_tools_are_found_by_keywords_if_the_embedding_model_returns_invalid_vectors(
     tmp_path: Path, embedder: Embedder, caplog: pytest.LogCaptureFixture
 ) -> None:
     for folder in (None, tmp_path, tmp_path):

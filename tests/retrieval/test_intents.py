@@ -53,7 +53,7 @@ def test_message_with_several_requests_is_split_into_one_part_per_request(
 
 
 @given(st.text(max_size=400))
-def test_any_message_is_split_into_at_most_max_parts_that_occur_in_the_message(
+def test_any_message_is_split_into_a_limited_number_of_parts_that_occur_in_the_message(
     message: str,
 ) -> None:
     parts = split_intents(message, WORDS)

@@ -134,7 +134,7 @@ class TestLearning:
             ("word " * 60, "characters"),
         ],
     )
-    def test_message_that_is_too_short_names_a_tool_or_refers_to_an_earlier_message_is_not_learned(
+    def test_message_is_not_learned_if_it_is_too_short_or_names_a_tool_or_refers_to_an_earlier_message(
         self, learner: Learner, text: str, problem: str
     ) -> None:
         (answer,) = learner.learn(HOURS, text)
@@ -154,7 +154,7 @@ class TestLimitsOfTheEffect:
         learner.learn(HOURS, "plan a route to the pool tonight", "plan my route to the open pool")
         assert learner.rank(ROUTE, "plan_route to the pool tonight") == 0
 
-    def test_single_learned_message_does_not_change_the_ranking_of_its_tool(self, learner: Learner) -> None:
+    def test_ranking_of_a_tool_does_not_change_after_only_one_learned_message(self, learner: Learner) -> None:
         learner.learn(HOURS, SWIM[0])
         learner.learn(HOURS, SWIM[0])
         assert learner.gain(HOURS) == 0
@@ -275,7 +275,7 @@ class TestStore:
         assert len(texts) == MAX_CLIENT_MESSAGES_PER_TOOL
         assert texts[0].endswith(str(MAX_CLIENT_MESSAGES_PER_TOOL + 4))
 
-    def test_full_store_deletes_learned_messages_of_the_client_that_has_most_of_them(
+    def test_full_store_of_learned_messages_deletes_messages_of_the_client_that_has_most_messages(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(learned_store, "MAX_LEARNED_MESSAGES", 6)

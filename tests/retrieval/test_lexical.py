@@ -46,7 +46,7 @@ def best(index: KeywordIndex, query: str) -> int:
         (make_tool("a", "zebra"), make_tool("b", server="zebra")),
     ],
 )
-def test_word_scores_higher_in_name_title_or_synonyms_than_in_description_or_parameters(
+def test_word_scores_higher_in_a_name_or_title_or_synonym_than_in_a_description_or_parameter(
     more: Tool, less: Tool
 ) -> None:
     high, low = scores(build(more, less), "zebra")
@@ -85,7 +85,7 @@ def test_keyword_scores_do_not_exceed_the_reported_maximum_possible_score() -> N
     assert 0 < float(found.max()) <= best_possible
 
 
-def test_names_descriptions_and_enum_values_of_nested_parameters_are_indexed_as_keywords() -> None:
+def test_names_and_descriptions_and_enum_values_of_nested_parameters_are_indexed_as_keywords() -> None:
     inner = {
         "type": "object",
         "properties": {"nested_zebra": {"enum": ["lion", 3], "description": "some tiger"}},

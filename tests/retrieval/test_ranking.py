@@ -117,7 +117,7 @@ def test_loading_the_shipped_ranker_of_an_unknown_embedding_model_raises_file_no
         Ranker.shipped("of-nobody")
 
 
-def test_count_probable_counts_the_tools_whose_scores_are_far_above_the_other_scores() -> None:
+def test_count_probable_returns_the_number_of_tools_with_scores_far_above_the_other_scores() -> None:
     assert count_probable(floats(9, 0, 0, 0)) == 1
     assert count_probable(floats(0, 0, 0, 0)) == 4
     assert count_probable(floats(1, 5, 5, 0)) == 2

@@ -468,7 +468,7 @@ def test_search_modes_other_than_rerank_do_not_contact_the_reranking_service(ser
     assert server.received_texts == []
 
 
-def test_at_most_shortlist_size_hits_are_sent_for_reranking(server: Server) -> None:
+def test_number_of_hits_sent_for_reranking_is_limited_to_the_shortlist_size(server: Server) -> None:
     many = snapshot(*(make_tool(f"zoo_a{number}") for number in range(SHORTLIST_SIZE + 5)))
     hits = search(reranker(server, None), "zoo a", tools=many, limit=SHORTLIST_SIZE + 5)
     assert sum(map(len, server.received_texts)) == 1 + SHORTLIST_SIZE

@@ -56,7 +56,7 @@ def of(*parameters: str) -> dict[str, Any]:
         },
     ],
 )
-def test_parameters_inside_arrays_alternatives_and_references_of_a_schema_are_found(
+def test_parameters_inside_arrays_and_alternatives_and_references_of_a_schema_are_found(
     schema: dict[str, Any],
 ) -> None:
     assert "wanted" in names(schema)

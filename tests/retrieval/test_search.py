@@ -276,7 +276,7 @@ def test_search_uses_keywords_and_warns_if_message_and_tool_vectors_differ_in_le
     assert "another length" in caplog.text
 
 
-def test_search_for_hits_only_does_not_run_the_tool_need_classifier() -> None:
+def test_search_that_returns_only_tools_does_not_run_the_classifier_of_tool_need() -> None:
     def need_classifier() -> NeedClassifier:
         pytest.fail("nobody reads what it says")
 
@@ -285,7 +285,7 @@ def test_search_for_hits_only_does_not_run_the_tool_need_classifier() -> None:
     assert searcher.search(indexed(CATALOG, model.embedder), "weather")
 
 
-def test_separate_keyword_and_semantic_rankings_embed_only_the_whole_message() -> None:
+def test_computing_separate_rankings_embeds_the_whole_message_but_not_its_parts() -> None:
     model = CountingModel()
     index = indexed(CATALOG, model.embedder)
     model.take_count()

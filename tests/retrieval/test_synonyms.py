@@ -19,7 +19,7 @@ from toolfold.retrieval.synonyms import Synonyms
 JIRA = make_tool("mcp_jira_create_issue", "Create", server="jira", toolset="mcp-jira", synonyms=["task"])
 
 
-def test_synonyms_can_be_configured_by_tool_toolset_and_server_name() -> None:
+def test_synonyms_can_be_configured_for_a_tool_name_or_toolset_name_or_server_name() -> None:
     for name in ("mcp_jira_create_issue", "mcp-jira", "jira"):
         assert Synonyms({name: ["ticket", "bug report"]}).of(JIRA) == ("ticket", "bug report")
     for name in ("", "mcp_jira", "MCP-JIRA", "mcp_jira_create"):
@@ -31,12 +31,12 @@ def test_synonyms_can_be_configured_by_the_original_tool_name() -> None:
     assert Synonyms({"mcp.jira/create issue": ["ticket"]}).of(short) == ("ticket",)
 
 
-def test_synonyms_of_tool_toolset_and_server_are_merged_without_duplicates() -> None:
+def test_synonyms_of_a_tool_and_its_toolset_and_its_server_are_merged_without_duplicates() -> None:
     words = {"mcp-jira": ["tracker", "ticket"], "mcp_jira_create_issue": ["ticket", "bug report"]}
     assert Synonyms(words).of(JIRA) == ("ticket", "bug report", "tracker")
 
 
-def test_configured_synonyms_are_added_to_the_synonyms_of_the_tools_author() -> None:
+def test_configured_synonyms_are_added_to_the_synonyms_that_the_author_of_a_tool_has_given() -> None:
     (read,) = Synonyms({"jira": ["ticket"]}).add_synonyms([JIRA])
     assert read.synonyms == ("ticket", "task")
     assert replace(read, synonyms=JIRA.synonyms).definition() == JIRA.definition()
@@ -157,7 +157,7 @@ def test_misspelt_tool_name_in_the_synonym_settings_gives_a_warning(
     )
 
 
-def test_synonyms_configured_for_a_preset_or_user_toolset_give_a_warning(
+def test_synonyms_configured_for_a_built_in_preset_or_a_user_defined_toolset_give_a_warning(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     open_test_runtime(

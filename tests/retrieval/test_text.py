@@ -32,7 +32,9 @@ def tokenizer() -> WordTokenizer:
     "name",
     ["get_user_name", "get-user-name", "getUserName", "GetUserName", "get.user/name", "GET_USER_NAME"],
 )
-def test_compound_words_in_camel_snake_or_kebab_case_give_the_same_search_terms(name: str) -> None:
+def test_compound_words_in_camel_case_or_snake_case_or_kebab_case_give_the_same_search_terms(
+    name: str,
+) -> None:
     assert words(name) == ["get", "user", "name"]
 
 
@@ -71,7 +73,7 @@ def test_composed_and_decomposed_accents_give_equal_search_terms() -> None:
         ("날씨를", ["날씨", "씨를"]),
     ],
 )
-def test_search_terms_of_chinese_japanese_and_korean_text_are_overlapping_character_pairs(
+def test_search_terms_of_chinese_or_japanese_or_korean_text_are_overlapping_character_pairs(
     tokenizer: WordTokenizer, text: str, pairs: list[str]
 ) -> None:
     assert tokenizer.tokens(text) == pairs

@@ -77,7 +77,7 @@ def test_approximate_search_computes_exact_similarities_for_the_best_keyword_mat
     assert scores[[5, 500, 3_000]] == pytest.approx(wanted, abs=1e-5)
 
 
-def test_approximate_search_gives_excluded_positions_the_lowest_score(many: Vectors) -> None:
+def test_approximate_search_gives_excluded_tools_the_lowest_score(many: Vectors) -> None:
     (query_vector,) = random_rows(1, seed=12)
     hidden = np.arange(40, MANY)
     scores = many.similarities(query_vector, hidden, np.ones(MANY, np.float32))
