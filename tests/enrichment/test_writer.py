@@ -138,7 +138,7 @@ def test_valid_example_messages_are_taken_from_an_otherwise_malformed_model_repl
     assert parse_reply(text, 2) == found
 
 
-def test_prompt_for_example_messages_states_their_number_and_languages_and_a_truncated_definition() -> None:
+def test_prompt_for_example_messages_has_their_number_and_languages_and_a_truncated_tool_definition() -> None:
     long = make_tool("long", "word " * 5_000, {f"p{number}": {"type": "string"} for number in range(99)})
     system, text = build_request([long], MessageOptions(count=4, languages=("English", "German", "Thai")))
     assert "write 4 messages" in system
@@ -221,7 +221,9 @@ def test_exporting_a_task_file_for_example_messages_does_not_overwrite_an_existi
 @pytest.mark.parametrize(
     "line", ["[]", '{"checksum": 5, "messages": []}', '{"checksum": "a", "messages": [1]}']
 )
-def test_error_for_an_invalid_task_file_of_example_messages_names_the_line(tmp_path: Path, line: str) -> None:
+def test_error_for_an_invalid_task_file_of_example_messages_contains_the_line_number(
+    tmp_path: Path, line: str
+) -> None:
     file = tmp_path / "task.jsonl"
     file.write_text(f"{line}\n", encoding="utf-8")
     with pytest.raises(SourceError, match="line 1"):

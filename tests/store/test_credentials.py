@@ -71,7 +71,7 @@ def test_credentials_are_separate_for_each_user_and_server(open_store: OpenStore
     ]
 
 
-def test_credential_written_through_one_store_object_is_visible_through_another(
+def test_credential_written_through_one_store_object_can_be_read_through_another_store_object(
     open_store: OpenStore,
 ) -> None:
     one, other = open_store(), open_store()
@@ -111,7 +111,7 @@ def test_stored_credentials_do_not_contain_the_secret_in_clear_text(open_store: 
     assert values[0].split(".")[2] != values[1].split(".")[2]
 
 
-def test_encrypted_credential_copied_to_another_user_server_or_name_cannot_be_decrypted(
+def test_encrypted_credential_copied_to_another_user_or_server_or_name_cannot_be_decrypted(
     open_store: OpenStore,
 ) -> None:
     store = open_store()

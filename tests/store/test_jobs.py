@@ -214,7 +214,7 @@ def test_job_whose_next_run_time_cannot_be_computed_is_paused_and_other_jobs_sti
     assert store.claim_due(OWNER, NOW, advance, grace_s=60) is None
 
 
-def test_job_that_missed_several_runs_runs_once_or_is_skipped_as_configured(store: JobStore) -> None:
+def test_job_that_missed_several_run_times_runs_once_or_not_at_all_as_configured(store: JobStore) -> None:
     late, skipping = make_job(next_run=NOW - 90_000), make_job(next_run=NOW - 90_000, missed="skip")
     store.add_job(late, max_jobs=5)
     store.add_job(skipping, max_jobs=5)

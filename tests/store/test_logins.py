@@ -166,7 +166,7 @@ class TestContract:
 
 
 class TestEncryptedLogins:
-    def test_login_of_a_user_is_not_found_for_other_users_or_the_installation(
+    def test_login_of_a_user_is_not_used_for_other_users_or_as_the_shared_login_of_all_users(
         self, open_credentials: OpenCredentials
     ) -> None:
         store = open_credentials()
@@ -231,7 +231,7 @@ class TestEncryptedLogins:
 
         asyncio.run(hold_twice())
 
-    def test_fresh_version_knows_a_login_that_another_process_has_just_stored(
+    def test_login_just_stored_by_another_process_is_known_if_a_fresh_version_number_is_requested(
         self, open_credentials: OpenCredentials
     ) -> None:
         store, other = open_credentials(), open_credentials()
@@ -261,7 +261,7 @@ class TestInDatabase:
         assert ann.find("mail", URL) is None
         assert "token-of" not in caplog.text
 
-    def test_refreshed_login_is_used_and_stored_later_if_storing_fails(
+    def test_refreshed_login_is_used_even_if_storing_it_fails_and_is_stored_later(
         self, database: Database, caplog: pytest.LogCaptureFixture
     ) -> None:
         store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
@@ -319,13 +319,15 @@ class TestLinks:
         assert links.find(code) is None
         assert links.use(code) is None
 
-    def test_login_link_expires(self, links: LoginLinks, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_login_link_is_invalid_after_its_lifetime(
+        self, links: LoginLinks, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(login_links, "LINK_LIFETIME_S", 0.0)
         code = links.create("ann", "notes")
         assert links.find(code) is None
         assert links.use(code) is None
 
-    def test_too_many_login_links_of_a_user_invalidate_only_the_oldest_of_that_user(
+    def test_login_links_above_the_limit_per_user_invalidate_only_the_oldest_links_of_that_user(
         self, links: LoginLinks
     ) -> None:
         of_bob = links.create("bob", "notes")

@@ -265,7 +265,7 @@ def test_concurrent_calls_do_not_exceed_a_usage_limit(replicas: Replicas) -> Non
     assert accepted == 40
 
 
-def test_token_usage_is_stored_for_all_users_even_if_not_all_are_tracked_in_memory(
+def test_token_usage_is_stored_for_all_users_even_if_only_some_users_are_tracked_in_memory(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolfold.users.quotas.MAX_TRACKED", 1)

@@ -70,7 +70,7 @@ def test_loaded_session_equals_the_session_that_was_created(store: SessionStore)
     assert store.load_session("one") == record
 
 
-def test_error_for_loading_an_unknown_session_contains_its_id(store: SessionStore) -> None:
+def test_error_for_loading_an_unknown_session_contains_the_session_id(store: SessionStore) -> None:
     with pytest.raises(UnknownSession, match="'missing'"):
         store.load_session("missing")
 
@@ -229,7 +229,7 @@ class TestSqliteFile:
         assert file.stat().st_mode & 0o777 == 0o600
         assert file.parent.stat().st_mode & 0o077 == 0
 
-    def test_session_store_of_a_newer_version_is_refused(self, file: Path) -> None:
+    def test_session_store_file_written_by_a_newer_version_is_refused(self, file: Path) -> None:
         SqliteSessionStore(file).close()
         with sqlite3.connect(file) as database:
             database.execute("PRAGMA user_version = 99")

@@ -265,7 +265,7 @@ class TestLearnedMessages:
         assert (message.text, message.client, message.last_used) == ("where is my parcel", "desk", 20.0)
         assert other.load_totals() == {("desk", "shop", "track"): 2, ("desk", "", ""): 2}
 
-    def test_miss_counts_and_vectors_of_learned_messages_are_shared_between_replicas(
+    def test_counts_of_wrong_predictions_and_vectors_of_learned_messages_are_shared_between_replicas(
         self, stores: Pair
     ) -> None:
         one, other = stores
@@ -286,7 +286,9 @@ class TestLearnedMessages:
         one.add(make_learned("track the box"), expire_before=0)  # reads all messages again
         assert {each.text: each.vector for each in one.load()}["where is my parcel"] == b"\0\1\2"
 
-    def test_expired_learned_messages_and_the_oldest_above_the_limit_are_removed(self, stores: Pair) -> None:
+    def test_expired_learned_messages_and_the_oldest_messages_above_the_limit_are_removed(
+        self, stores: Pair
+    ) -> None:
         one, _ = stores
         for number in range(MAX_CLIENT_MESSAGES_PER_TOOL + 3):
             one.add(make_learned(f"message {number}", last_used=float(number)), expire_before=2.0)

@@ -316,7 +316,9 @@ def test_token_revoked_while_another_replica_reads_all_tokens_is_refused_by_that
         wait_until(lambda: second.find(token) is None)
 
 
-def test_running_store_keeps_its_users_if_another_program_damages_the_users_file(tmp_path: Path) -> None:
+def test_user_store_keeps_its_users_in_memory_if_another_program_damages_the_users_file(
+    tmp_path: Path,
+) -> None:
     file, record = tmp_path / "users.json", SettingsRecord(tmp_path / "state")
     store = FileUserStore(file, record)
     user = store.add_user("ann")
