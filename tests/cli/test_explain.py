@@ -48,7 +48,7 @@ def test_explain_json_contains_ranks_and_reason_of_every_tool(toolfold: Toolfold
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid", "both"])
-def test_explain_selects_rag_top_k_tools_in_addition_to_pinned_tools(
+def test_explain_selects_as_many_tools_as_the_setting_rag_top_k_in_addition_to_pinned_tools(
     toolfold: Toolfold, catalog: str, mode: str
 ) -> None:
     given = (*LIGHT, "--set", "tools.rag_top_k=1", "explain", MESSAGE, "--catalog", catalog, "--mode", mode)
@@ -199,7 +199,7 @@ class TestConversations:
 
 
 class TestPlacement:
-    def test_explain_with_placement_tail_prints_the_tools_appended_to_the_user_message(
+    def test_explain_with_the_placement_mode_tail_prints_the_tools_appended_to_the_user_message(
         self, toolfold: Toolfold, catalog: str
     ) -> None:
         arguments = (

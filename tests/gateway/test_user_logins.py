@@ -273,7 +273,9 @@ async def test_browser_can_complete_two_concurrent_logins(setup: Setup) -> None:
     assert setup.stored_token("ann") != setup.stored_token("bob") != ""
 
 
-async def test_wrong_tokens_invalidate_a_login_link_but_not_the_links_of_other_users(setup: Setup) -> None:
+async def test_login_link_becomes_invalid_after_too_many_wrong_tokens_but_links_of_other_users_do_not(
+    setup: Setup,
+) -> None:
     of_ann, of_bob = await setup.get_link("ann"), await setup.get_link("bob")
     browser = UserBrowser()
     statuses = [browser.send_token(of_ann, "wrong").status_code for _ in range(12)]
@@ -311,7 +313,7 @@ async def test_redirect_with_a_wrong_or_reused_state_or_from_another_browser_is_
     assert setup.stored_token("ann") == first
 
 
-async def test_oauth_redirect_of_one_user_is_refused_in_the_browser_of_another(setup: Setup) -> None:
+async def test_oauth_redirect_of_one_user_is_refused_in_the_browser_of_another_user(setup: Setup) -> None:
     browsers = {name: UserBrowser() for name in ("ann", "bob")}
     callbacks = {}
     for name, browser in browsers.items():

@@ -182,7 +182,7 @@ def test_agent_finds_and_calls_a_tool_generated_from_an_openapi_operation(
     assert (answer["result"], answer["next_page"]) == ([{"id": 1, "name": "Rex"}], {"page": 3})
 
 
-def test_arguments_of_an_openapi_tool_are_sent_in_header_path_query_and_body(
+def test_arguments_of_an_openapi_tool_are_sent_as_headers_or_query_or_body_as_the_document_says(
     api: Runtime, server: WebServer
 ) -> None:
     server.pages |= {"/v1/pets": Page(b"{}", "application/json"), "/v1/orders": Page(b"ok", "text/plain")}
@@ -249,7 +249,7 @@ def test_openapi_path_parameter_is_percent_encoded_and_cannot_change_the_url_pat
         build_request(operation, "http://h", {"name": ".."}, lambda _path: b"")
 
 
-def test_openapi_tool_error_contains_the_retry_delay_or_the_rejected_credential(
+def test_error_of_an_openapi_tool_names_the_retry_delay_or_the_variable_of_a_rejected_credential(
     api: Runtime, server: WebServer
 ) -> None:
     server.pages["/v1/pets"] = Page(
@@ -281,7 +281,7 @@ def test_openapi_tool_follows_redirects_to_the_same_server_and_refuses_redirects
         assert other.requests == []
 
 
-def test_from_openapi_refuses_an_existing_credential_variable_unless_the_user_names_it(
+def test_from_openapi_command_refuses_an_existing_credential_variable_unless_the_user_names_it(
     toolfold: Toolfold, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "t0ken-for-another-server")
@@ -338,7 +338,7 @@ def test_openapi_tools_file_changed_by_another_program_is_not_loaded(api: Runtim
     assert "was changed since the API was added" in report.error
 
 
-def test_from_openapi_lists_excluded_and_suspicious_operations_and_writes_no_secret_to_disk(
+def test_from_openapi_command_reports_operations_it_leaves_out_and_writes_no_secret_to_disk(
     server: WebServer, toolfold: Toolfold, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "t0ken-of-the-store")
@@ -378,7 +378,7 @@ def test_schema_keywords_of_openapi_3_0_are_translated_to_current_json_schema() 
     assert schema["required"] == ["name"]
 
 
-def test_openapi_all_of_schemas_are_merged_and_one_of_is_converted_to_any_of() -> None:
+def test_openapi_allof_schemas_are_merged_and_oneof_is_converted_to_anyof() -> None:
     parts = [{"$ref": "#/components/schemas/Pet"}, {"properties": {"breed": {"type": "string"}}}]
     merged = convert({"allOf": parts, "required": ["breed"]})
     assert set(merged["properties"]) == {"name", "age", "parent", "breed"}
