@@ -82,7 +82,8 @@ def make_variants(real: Sequence[Tool]) -> Iterator[Tool]:
 
 def _find_noun(tool: Tool) -> tuple[str, str]:
     """Return name and description of a tool with a mark in place of the noun that they have in common."""
-    words = sorted({word.lower().removesuffix("s") for word in _WORDS.findall(tool.name)}, key=len)
+    found = {word.lower().removesuffix("s") for word in _WORDS.findall(tool.name)}
+    words = sorted(found, key=lambda word: (len(word), word))  # the order of a set differs between processes
     text = tool.description.lower()
     for word in reversed(words):
         if len(word) >= MIN_NOUN_CHARS and word not in _VERBS and word in text:
