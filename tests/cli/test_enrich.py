@@ -153,7 +153,7 @@ def test_enrich_exports_tools_to_a_file_and_imports_example_messages_added_to_th
     assert line.keys() == {"server", "tool", "checksum", "sketch", "messages"}
 
 
-def test_enrich_reports_a_missing_model_an_unknown_tool_and_conflicting_options(toolfold: Toolfold) -> None:
+def test_enrich_reports_a_missing_model_or_an_unknown_tool_or_conflicting_options(toolfold: Toolfold) -> None:
     assert "no model is configured" in toolfold("enrich", "--yes", "--again").err
     assert "there is no tool" in toolfold("enrich", "read_flie").err
     assert toolfold("enrich", "--list", "--remove").code == 2

@@ -41,7 +41,7 @@ def test_learned_list_command_prints_tool_and_client_and_use_count_of_each_learn
     assert MESSAGES[0] not in shown
 
 
-def test_learned_forget_command_removes_one_message_or_those_of_a_tool_or_client_or_all(
+def test_learned_forget_command_can_remove_one_message_or_all_messages_of_a_tool_or_client(
     toolfold: Toolfold, learned: Path
 ) -> None:
     number = toolfold("learned", "list", "search_files", "--json").json[0]["number"]

@@ -238,7 +238,7 @@ def test_search_in_rerank_mode_calls_the_reranker_only_if_the_settings_enable_th
 @pytest.mark.parametrize(
     "options", [("--mode", "magic"), ("--limit", "0"), ("--limit", "51"), ("--catalog", "nowhere.jsonl")]
 )
-def test_search_with_an_invalid_mode_limit_or_catalog_exits_with_a_usage_error(
+def test_search_with_an_invalid_mode_or_limit_or_catalog_exits_with_a_usage_error(
     toolfold: Toolfold, options: tuple[str, str]
 ) -> None:
     done = toolfold("search", "hello", *options)

@@ -69,7 +69,7 @@ async def call_tool(setup: Setup, token: str) -> str:
         return result_text(await client.call_tool("notes_add", {"a": 2, "b": 3}))
 
 
-def test_login_link_needs_no_token_in_the_signed_in_browser_of_its_user_and_is_refused_in_others(
+def test_login_link_needs_no_token_in_the_signed_in_browser_of_its_user_and_fails_for_other_users(
     setup: Setup, clients: tuple[httpx2.Client, httpx2.Client]
 ) -> None:
     of_hanna, of_igor = clients

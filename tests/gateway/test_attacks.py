@@ -262,7 +262,7 @@ async def test_unsubscribing_from_a_resource_does_not_end_the_subscription_of_an
             wait_until(lambda: "unsubscribed" in read_log(log))
 
 
-async def test_sessions_above_the_limit_of_a_client_close_its_oldest_sessions_and_no_session_of_others(
+async def test_opening_sessions_above_the_limit_of_one_client_closes_no_sessions_of_other_clients(
     two_servers: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_server, "MAX_SESSIONS_PER_CLIENT", 3)
@@ -562,7 +562,7 @@ _LIST = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
         b"Host: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n",
     ],
 )
-def test_tools_list_request_with_wrong_repeated_or_malformed_http_headers_returns_no_tools(
+def test_request_for_the_tool_list_with_wrong_or_repeated_or_malformed_http_headers_gets_no_tools(
     two_servers: RunningGateway, headers: bytes
 ) -> None:
     for path in (b"/mcp", b"http://127.0.0.1/mcp", b"//evil.example/mcp", b"/mcp?token=x"):

@@ -278,7 +278,9 @@ def test_number_of_concurrent_request_bodies_per_client_is_limited(
 
 
 @check_cases("method", ["GET", "DELETE", "OPTIONS"])
-def test_get_delete_or_options_request_with_a_body_is_refused(served: RunningGateway, method: str) -> None:
+def test_http_request_with_the_method_get_or_delete_or_options_is_refused_if_it_has_a_body(
+    served: RunningGateway, method: str
+) -> None:
     with RawClient(served) as raw:
         raw.start(*CHUNKED, method=method)
         answer = raw.receive()

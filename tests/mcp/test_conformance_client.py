@@ -67,7 +67,7 @@ def test_generated_conformance_page_lists_failing_scenarios_with_reasons() -> No
     [({}, 0), ({"INFO": 3}, 0), ({"SUCCESS": 1, "WARNING": 1}, 0), ({"SUCCESS": 1}, 1)],
     ids=["nothing was checked", "only looked at", "a warning", "the client gave up"],
 )
-def test_conformance_scenario_with_warnings_errors_or_no_checks_does_not_pass(
+def test_conformance_scenario_with_warnings_or_errors_or_without_any_check_does_not_pass(
     checks: dict[str, int], exit_code: int
 ) -> None:
     assert not make_outcome("2026-07-28", "tools_call", checks=checks, exit_code=exit_code).is_passed

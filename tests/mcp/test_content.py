@@ -135,7 +135,7 @@ def test_tool_result_with_is_error_and_no_text_becomes_an_error_with_the_server_
     assert not read_result(text("fine"), isError="true").is_error
 
 
-def test_converted_tool_result_keeps_the_original_server_result_in_its_raw_field() -> None:
+def test_converted_tool_result_contains_the_unchanged_server_result_in_its_raw_field() -> None:
     answer = {"content": [text("hello")]}
     raw = tool_result_content(answer, "files").raw
     assert isinstance(raw, McpResponse)

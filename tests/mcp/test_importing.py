@@ -118,7 +118,7 @@ def test_user_and_project_servers_are_imported_from_the_files_of_claude_code(tmp
     assert result.remarks == ("it also has servers for 1 other project; run the import in their directories",)
 
 
-def test_oauth_client_id_secret_scopes_and_redirect_port_are_imported_from_client_config_files(
+def test_oauth_client_id_and_secret_and_scopes_and_redirect_port_are_imported_from_client_files(
     tmp_path: Path,
 ) -> None:
     entry = {

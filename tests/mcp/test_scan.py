@@ -263,7 +263,7 @@ def test_tool_name_also_used_by_another_server_is_a_minor_finding_and_a_look_ali
         assert scan_tool(make_tool(different), "other", others) == ()
 
 
-def test_tool_name_already_listed_by_the_same_server_is_not_a_finding() -> None:
+def test_tool_name_listed_before_by_the_same_server_is_not_an_injection_scan_finding() -> None:
     assert scan_tool(make_tool("read_file"), "files", {"files": [make_tool("read_file")]}) == ()
 
 

@@ -163,7 +163,7 @@ def test_private_names_of_the_mcp_sdk_are_used_only_in_the_compatibility_module(
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_wrapper_around_the_sdk_send_function_receives_every_request_and_can_change_the_result(
+async def test_function_that_wraps_sdk_requests_receives_every_request_and_can_change_the_result(
     mode: Any,
 ) -> None:
     methods: list[str] = []

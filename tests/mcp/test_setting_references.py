@@ -238,7 +238,7 @@ def keyring_package(get_password: Any) -> ModuleType:
     return package
 
 
-def test_variable_references_in_command_url_and_headers_of_a_server_are_resolved() -> None:
+def test_variable_references_in_the_command_and_url_and_headers_of_a_server_are_resolved() -> None:
     environment = {"BIN": "/opt/bin", "TOKEN": "s3cret-value", "HOST": "example.com"}
     started = resolve_settings(
         parse_server_settings({"command": "${BIN}/serve", "args": ["--key", "${TOKEN}", "$${X}"]}),

@@ -210,7 +210,7 @@ def test_reason_for_a_review_marks_the_changed_words_of_the_description() -> Non
     )
 
 
-def test_review_reasons_list_added_removed_and_changed_parameters() -> None:
+def test_reasons_for_a_review_list_added_and_removed_and_changed_parameters() -> None:
     after = with_schema(
         properties={"command": {"type": "string"}, "max_count": {"type": "string", "default": 10}}
     )

@@ -44,7 +44,7 @@ def names_of(tools: Iterable[Tool]) -> list[str]:
     return [tool.own_name for tool in tools]
 
 
-def test_tool_built_from_a_server_listing_has_the_listed_name_title_description_and_schema() -> None:
+def test_tool_built_from_a_server_listing_has_the_listed_name_and_title_and_description_and_schema() -> None:
     schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
     (tool,) = build(listed_tool(title="Read a file", inputSchema=schema))
     assert (tool.name, tool.original_name, tool.toolset) == (
@@ -153,7 +153,7 @@ def test_command_and_path_arguments_of_a_tool_with_a_script_argument_are_also_an
         tool_with_parameters("command", description="Run a command in bash."),
     ],
 )
-def test_arguments_of_a_tool_are_not_analyzed_as_shell_scripts_if_none_of_them_is_a_shell_script(
+def test_tool_arguments_such_as_javascript_code_or_a_path_are_not_analyzed_as_shell_scripts(
     silent: ListedTool,
 ) -> None:
     assert build(silent)[0].judged_as == {}

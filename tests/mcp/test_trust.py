@@ -74,7 +74,7 @@ CHANGES: dict[str, Callable[[], ListedTool]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_tool_needs_a_review_after_a_change_of_its_description_schema_or_annotations(
+def test_tool_needs_a_review_after_a_change_of_its_description_or_schema_or_annotations(
     trust: Trust, change: Callable[[], ListedTool]
 ) -> None:
     trust.check_tools("files", "pin", [make_tool()])
@@ -176,7 +176,7 @@ def test_call_of_an_accepted_tool_needs_a_review_after_the_lock_file_was_deleted
     assert held.reason == "new"
 
 
-def test_listing_calling_or_accepting_tools_raises_config_error_if_the_lock_file_is_invalid(
+def test_listing_or_calling_or_accepting_tools_raises_config_error_if_the_lock_file_is_invalid(
     trust: Trust, file: Path
 ) -> None:
     trust.check_tools("files", "pin", [make_tool()])

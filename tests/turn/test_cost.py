@@ -294,7 +294,7 @@ def test_simulated_conversation_without_turns_costs_nothing() -> None:
         assert compute_bill(strategy(Dialogue(10, ()), SIZES), PAID).dollars == 0
 
 
-def test_one_line_signature_has_fewer_tokens_than_a_search_match_and_short_schema_than_full_schema() -> None:
+def test_tool_signatures_are_shorter_than_search_results_and_slim_schemas_shorter_than_full_schemas() -> None:
     tools = sample_catalog()[:10]
     make_sizes = measure_tools(tools, TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools)
     for tool in tools:

@@ -182,7 +182,7 @@ def test_unavailable_tool_is_not_selected() -> None:
 
 
 @pytest.mark.parametrize("message", ["", "   ", "\ud800", "!!!", "a" * 100_000, "\x00"])
-def test_selection_for_an_empty_huge_or_undecodable_message_stays_within_the_tool_limit(
+def test_selection_for_an_empty_or_huge_or_undecodable_message_stays_within_the_tool_limit(
     select: SelectionHarness, message: str
 ) -> None:
     for mode in MODES:

@@ -28,7 +28,7 @@ def render_optional(**properties: Any) -> str:
     )
 
 
-def test_signature_puts_required_parameters_first_and_shows_types_and_enum_values() -> None:
+def test_tool_signature_puts_required_parameters_first_and_contains_types_and_enum_values() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -73,13 +73,13 @@ def test_signature_puts_required_parameters_first_and_shows_types_and_enum_value
         ({"$ref": "https://elsewhere.example/schema"}, "any"),
     ],
 )
-def test_type_and_default_of_a_parameter_are_written_in_short_form_in_a_signature(
+def test_type_and_default_of_a_parameter_are_abbreviated_in_a_tool_signature(
     schema: Any, written: str
 ) -> None:
     assert render_optional(p=schema) == f"p?: {written}"
 
 
-def test_local_schema_references_are_resolved_in_signatures() -> None:
+def test_local_schema_references_are_resolved_in_tool_signatures() -> None:
     schema = {
         "properties": {"who": {"$ref": "#/$defs/person"}},
         "$defs": {"person": {"properties": {"name": {"type": "string"}}, "required": ["name"]}},
@@ -87,7 +87,7 @@ def test_local_schema_references_are_resolved_in_signatures() -> None:
     assert render_signature(schema) == "go(who?: {name: string})"
 
 
-def test_recursive_schema_is_truncated_in_a_signature() -> None:
+def test_recursive_schema_is_truncated_in_a_tool_signature() -> None:
     node = {"properties": {"next": {"$ref": "#/properties/node"}}}
     written = render_optional(node=node)
     assert "…" in written
@@ -98,7 +98,7 @@ def test_signature_of_a_tool_without_parameters_has_empty_parentheses() -> None:
     assert render_signature({}) == render_signature({"properties": []}) == "go()"
 
 
-def test_long_signature_has_all_required_parameters_and_the_number_of_omitted_parameters() -> None:
+def test_long_tool_signature_has_all_required_parameters_and_the_number_of_omitted_parameters() -> None:
     properties = {f"a_rather_long_name_{number}": {"type": "string"} for number in range(100)}
     written = render_signature({"properties": properties, "required": ["a_rather_long_name_99"]})
     assert len(written) <= MAX_SIGNATURE_CHARS + 40
@@ -106,19 +106,19 @@ def test_long_signature_has_all_required_parameters_and_the_number_of_omitted_pa
     assert written.endswith(f"… {100 - written.count('string')} more)")
 
 
-def test_long_enum_is_truncated_in_a_signature() -> None:
+def test_long_enum_is_truncated_in_a_tool_signature() -> None:
     assert render_optional(p={"enum": list(range(50))}).endswith("|11|…")
     assert len(render_optional(p={"enum": ["x" * 5_000]})) < 100
 
 
-def test_newlines_and_control_characters_in_parameter_names_and_values_are_escaped_in_a_signature() -> None:
+def test_control_characters_in_parameter_names_and_values_are_escaped_in_a_tool_signature() -> None:
     written = render_optional(**{"a b\n": {"enum": ["line\nbreak", "\u202ereversed\x07"]}})
     assert written.isprintable()
     assert written.startswith('"a b\\n"?: "line\\nbreak"|')
 
 
 @check_cases("odd", ["\u202e", "\u2028", "\u200b"])
-def test_overlong_names_and_values_with_invisible_characters_are_made_printable_in_a_signature(
+def test_overlong_names_and_values_with_invisible_characters_are_printable_in_a_tool_signature(
     odd: str,
 ) -> None:
     long = f"{odd}{'x' * 44}"
@@ -151,7 +151,9 @@ JUNK = st.recursive(
 
 @try_examples(200)
 @given(st.dictionaries(KEYS, JUNK, max_size=6))
-def test_signature_of_any_schema_is_one_printable_line_of_limited_length(schema: dict[str, Any]) -> None:
+def test_tool_signature_for_any_schema_is_one_printable_line_of_limited_length(
+    schema: dict[str, Any],
+) -> None:
     written = render_signature(schema)
     json.dumps(written).encode()
     assert written.isprintable()
@@ -159,7 +161,7 @@ def test_signature_of_any_schema_is_one_printable_line_of_limited_length(schema:
 
 
 @check_cases("key", ["anyOf", "properties", "allOf"])
-def test_signature_of_an_exponentially_large_schema_is_made_within_the_time_limit(key: str) -> None:
+def test_tool_signature_for_an_exponentially_large_schema_is_made_within_the_time_limit(key: str) -> None:
     def level(number: int) -> Any:
         parts = [{"$ref": f"#/$defs/d{number + 1}"}] * 12
         return {
@@ -170,7 +172,7 @@ def test_signature_of_an_exponentially_large_schema_is_made_within_the_time_limi
     assert len(render_signature(schema)) < MAX_SIGNATURE_CHARS + 200
 
 
-def test_parameter_whose_type_is_too_long_is_written_as_name_and_ellipsis_in_a_signature() -> None:
+def test_parameter_with_a_too_long_type_is_written_as_name_and_ellipsis_in_a_tool_signature() -> None:
     huge = {"properties": {f"a_rather_long_name_{n}": {"enum": ["x" * 30] * 10 + [n]} for n in range(12)}}
     schema = {"properties": {"huge": huge, "small": {"type": "string"}}, "required": ["huge", "small"]}
     assert render_signature(schema) == "go(huge: …, small: string)"

@@ -160,7 +160,7 @@ def test_tokenizer_is_chosen_by_model_name(model: str, tokenizer: Tokenizer) -> 
     assert tokenizer_for(model) is tokenizer
 
 
-def test_tokenizers_for_claude_gemini_and_llama_estimate_token_counts_with_an_error_range() -> None:
+def test_tokenizers_for_claude_and_gemini_and_llama_estimate_token_counts_with_an_error_range() -> None:
     for tokenizer in (CLAUDE, CLAUDE_47, GEMINI, LLAMA, LLAMA_4, MISTRAL, UNKNOWN):
         assert not tokenizer.exact
         assert tokenizer.low < 0 < tokenizer.high
