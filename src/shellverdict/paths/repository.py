@@ -1,4 +1,4 @@
-"""Read from a git repository's files which paths it tracks and ignores.
+"""Determine which paths a git repository tracks and ignores, by reading its files.
 
 Git itself is not run, because a repository's configuration can name programs that git would start.
 Everything that is read is bounded. If something cannot be read, the result is "unknown".
