@@ -52,7 +52,7 @@ class AgentOptions:
         return replace(AgentLimits.from_settings(config.agent), **given)
 
     def apply_to(self, invocation: Invocation) -> Invocation:
-        """Return the invocation unchanged, or with --yes a copy whose settings turn approval off."""
+        """Return the invocation unchanged or, if --yes was given, a copy with approval turned off."""
         return invocation.with_overrides([_APPROVAL_OFF]) if self.yes else invocation
 
 

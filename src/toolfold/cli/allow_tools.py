@@ -143,7 +143,7 @@ def _find_tool(snapshot: Snapshot, name: str) -> Tool:
 def _make_entry(
     config: Config, target: str, name: str, server: str, effect: str, client: str, in_project: bool
 ) -> AllowedTool:
-    """Return an `approval.allowed_tools` entry; for a project's own server, it is limited to that project.
+    """Return an `approval.allowed_tools` entry; for a project's own server, one limited to that project.
 
     Without `effect`, it covers the default one.
     """

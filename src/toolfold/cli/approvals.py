@@ -101,7 +101,7 @@ def revoke(invocation: Invocation, entries: tuple[str, ...], all_: bool) -> None
 )
 @click.pass_obj
 def allow(invocation: Invocation, targets: tuple[str, ...], in_project: bool, client: str) -> None:
-    """Let tools that declare that they can destroy data run without approval.
+    """Allow tools that declare destructive effects to run without approval.
 
     Name a tool or a whole MCP server. KIND is the declared effect; the only one is `destructive`. All other
     checks still apply: dangerous commands, protected files, deny rules and changed tools. The entry is

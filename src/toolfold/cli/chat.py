@@ -265,7 +265,7 @@ class Chat:
                 print_line(f"[dim]continue this session: toolfold chat --session {session_id}[/dim]")
 
     def _close_agent(self, agent: Agent) -> None:
-        """Close an agent; delete its session if this chat created it and it never had a message."""
+        """Close an agent; delete its session if this chat created the session and it never had a message."""
         session_id, store = agent.session_id, self.opener.store
         self.opener.runtime.run_coroutine(agent.close())
         if session_id in self._created:

@@ -393,7 +393,7 @@ def _confirmation_question(moving: Sequence[ImportCandidate], file: Path) -> str
 
 
 def _import_servers(invocation: Invocation, moving: Sequence[ImportCandidate]) -> None:
-    """Write the MCP servers that are moved from another program to Toolfold's settings.
+    """Write the MCP servers taken from another program into Toolfold's settings.
 
     Done before the program's file is changed, so that no server is lost if a later step fails.
     """

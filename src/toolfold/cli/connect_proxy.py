@@ -81,7 +81,7 @@ def connect_proxy(config: Config, options: ProxyOptions) -> int:
 
 
 def undo_proxy(config: Config, options: ProxyOptions, *, keep_changes: bool) -> int:
-    """Restore a program's settings file as it was before it used the proxy."""
+    """Restore a program's settings file to its content before the program was connected to the proxy."""
     from toolfold.connecting import find_program
 
     steps, title = open_proxy_log(config), find_program(options.program).title

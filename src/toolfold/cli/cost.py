@@ -236,7 +236,7 @@ class SessionSimulator:
         """The tools that were called, latest last."""
 
     def select_tools(self, text: str, calls: Sequence[str]) -> tuple[str, ...]:
-        """Return the tools selected for the next message; `calls` are the tools that the model calls then."""
+        """Return the tools selected for the next message; `calls` names the tools the model calls next."""
         from toolfold.turn.conversation import MAX_USED_TOOLS, MAX_USER_TEXTS, Conversation
 
         self._texts = [*self._texts, text][-MAX_USER_TEXTS:]

@@ -36,7 +36,7 @@ _user_option = click.option(
 
 @click.group("credentials")
 def command() -> None:
-    """Store, list and remove credentials of users for MCP servers, encrypted."""
+    """Store, list and remove encrypted credentials of users for MCP servers."""
 
 
 @command.command("set")
@@ -96,7 +96,7 @@ def list_stored(invocation: Invocation, user: str | None, as_json: bool) -> None
 @_user_option
 @click.pass_obj
 def remove(invocation: Invocation, server: str, name: str | None, user: str | None) -> None:
-    """Remove one credential, or all that a user has for a server, with the login there.
+    """Remove one credential of a user for a server, or all of them and the login.
 
     `toolfold mcp logout SERVER --user NAME` removes only a login, and revokes it at its issuer.
     """
@@ -201,7 +201,7 @@ def _encrypt_all(store: CredentialStore) -> None:
 
 
 def _retire_keys(store: CredentialStore, file: Path) -> None:
-    """Remove the keys from the key file that encrypt no stored credential."""
+    """Remove from the key file all keys that encrypt no stored credential."""
     from toolfold.credentials.keys import remove_keys
 
     removed, left = remove_keys(file, {each.key_id for each in store.list_credentials()})
@@ -209,7 +209,7 @@ def _retire_keys(store: CredentialStore, file: Path) -> None:
 
 
 def open_store(invocation: Invocation) -> CredentialStore:
-    """Open the stored credentials."""
+    """Open the store of users' credentials."""
     from toolfold.sources.mcp.user_credentials import open_credentials
 
     config = invocation.load_config()
@@ -233,7 +233,7 @@ def require_per_user_server(invocation: Invocation, server: str) -> None:
 
 
 def find_user_id(invocation: Invocation, user: str | None) -> str:
-    """Return the id of a user; that of the installation itself if no user is named."""
+    """Return the id of the named user or, if no user is named, the id of the installation itself."""
     from toolfold.credentials import OWNER
 
     return OWNER if user is None else open_users(invocation).directory().require_user(user).id
@@ -245,7 +245,7 @@ def _name_user(user_id: str, directory: Directory) -> str:
 
 
 def _read_secret(name: str) -> str:
-    """Read a secret without showing it: from a pipe, or typed by a person."""
+    """Read a secret from a pipe, or from the keyboard without showing it."""
     if sys.stdin.isatty():
         typed: str = click.prompt(name, hide_input=True, err=True)
         return typed

@@ -146,7 +146,7 @@ def _check_pending_changes(config: Config) -> Iterator[DoctorFinding]:
 
 
 def _check_servers(config: Config, seconds: float) -> tuple[list[ServerHealth], list[DoctorFinding]]:
-    """List the tools of every enabled MCP server, in parallel."""
+    """Check all enabled MCP servers in parallel, by listing the tools of each."""
     names = [name for name, server in config.mcp.servers.items() if server.enabled]
     if not config.mcp.servers:
         return [], [
@@ -266,7 +266,7 @@ def _check_listing_size(config: Config, servers: Sequence[ServerHealth]) -> Iter
 
 
 def _check_model(config: Config) -> Iterator[DoctorFinding]:
-    """Report whether the agent's model seems usable, without sending a request to it."""
+    """Report whether a client for the agent's model can be created, without sending it a request."""
     from toolfold.providers.models import build_client, parse_model_name
 
     text = config.agent.model
@@ -295,7 +295,7 @@ def _check_approval(config: Config) -> Iterator[DoctorFinding]:
 
 
 async def _check_backends(config: Config, seconds: float) -> dict[str, Readiness]:
-    """Check whether the configured terminal backend works, and whether the safer sandbox would work."""
+    """Check whether the configured terminal backend works, and whether the safer `sandbox` backend would."""
     names = dict.fromkeys([config.terminal.backend, "sandbox"])
     found = await asyncio.gather(*(_check_backend(config, name, seconds) for name in names))
     return dict(zip(names, found, strict=True))

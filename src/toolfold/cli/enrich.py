@@ -148,7 +148,7 @@ def command(
     again: bool,
     **actions: Any,
 ) -> int:
-    """Write example messages for tools that have none, with a language model.
+    """Let a language model write example messages for tools that have none.
 
     A message is what a user might write when the tool is needed. Search then finds the tool by more words.
     Messages are written from definitions alone, checked, and stored on this machine. An interrupted run
@@ -206,7 +206,7 @@ class EnrichmentSession:
             print_warning("tools.example_messages is off, so search does not use example messages")
 
     def find_tools(self, names: Sequence[str]) -> list[Tool]:
-        """Return the tools with these names or of these toolsets and servers; all tools if none is named."""
+        """Return the tools that `names` selects by tool, toolset or server; all tools if `names` is empty."""
         if not names:
             return self._tools
         found: dict[str, Tool] = {}
@@ -334,7 +334,7 @@ class EnrichmentSession:
         return 0
 
     def remove_messages(self, tools: Sequence[Tool] | None) -> int:
-        """Remove stored messages of the given tools, or of all tools for None, but no built-in messages."""
+        """Remove stored example messages of the given tools (None: of all tools); keep built-in messages."""
         stored = self._store.load()
         if tools is not None:
             wanted = {(tool.server, tool.own_name) for tool in tools}
@@ -366,7 +366,7 @@ class EnrichmentSession:
         return MessageChecker(self._tools, find_injections, DefinitionSimilarity(self._tools, directory))
 
     def _choose_model(self, writing: ModelOptions, *, needs_model: bool = True) -> ModelName:
-        """Return the name of the model that writes example messages; an empty name if none is needed."""
+        """Return the name of the model that writes example messages; empty if no model is needed."""
         from toolfold.providers.models import ModelName, parse_model_name
 
         if writing.through:

@@ -79,7 +79,7 @@ def command(
     show_all: bool,
     as_json: bool,
 ) -> None:
-    """Show which tools a model is sent for a message, with the ranks and tokens of each tool and the reason.
+    """Show which tools a model is sent for a message, and the ranks, the tokens and the reason for each tool.
 
     Without MESSAGE, the latest user message in --history is explained.
     """
@@ -210,7 +210,7 @@ def _print_report(report: Mapping[str, Any], show_all: bool) -> None:
 
 
 def _print_request(request: Mapping[str, Any]) -> None:
-    """Print which tools are in the tools array and which next to the message; not for `replace` placement."""
+    """Print the tools in the tool array and those next to the message, unless placement is `replace`."""
     if request["placement"] == "replace":
         return
     array, tail = request["array"], request["tail"]

@@ -100,7 +100,7 @@ def forget(invocation: Invocation, entries: tuple[str, ...], client: str | None,
 @command.command("off")
 @click.pass_obj
 def turn_off(invocation: Invocation) -> None:
-    """Stop learning from use and ignore what was learned; `toolfold learned forget` deletes it."""
+    """Turn off learning from use and ignore learned messages; `toolfold learned forget` deletes them."""
     _set_learning(invocation, enabled=False)
     print_line("learning from use is off; `toolfold learned forget --all` also removes what was learned")
 
@@ -108,7 +108,7 @@ def turn_off(invocation: Invocation) -> None:
 @command.command("on")
 @click.pass_obj
 def turn_on(invocation: Invocation) -> None:
-    """Learn from use, and use what was learned before."""
+    """Turn on learning from use; messages learned before are used again."""
     _set_learning(invocation, enabled=True)
     print_line("learning from use is on")
 
@@ -153,7 +153,7 @@ def _change(store: LearnedMessageStore, wanted: Callable[[LearnedMessage], bool]
 
 
 def _require_known(store: LearnedMessageStore, entries: tuple[str, ...]) -> None:
-    """Raise NotFound if an entry is neither the number of a learned message nor a tool with messages."""
+    """Raise NotFound if an entry is neither the number nor the tool of a learned message."""
     known = _load(store)
     for entry in entries:
         if not any(_is_named(each, (entry,)) for each in known):

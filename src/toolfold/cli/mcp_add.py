@@ -32,7 +32,7 @@ _DERIVED_NAME = "toolfold.derived_server_name"
 
 
 class _AddCommand(click.Command):
-    """Command parser for `mcp add`, whose own options end where the server's command begins."""
+    """Command parser for `mcp add`: the options of `mcp add` end where the server's command begins."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _insert_separator(self, _insert_derived_name(self, ctx, args)))

@@ -103,7 +103,7 @@ def logout(invocation: Invocation, name: str, user: str | None) -> None:
 def _open_logins(
     invocation: Invocation, server: str, user: str | None
 ) -> tuple[LoginStore, Mapping[str, str]]:
-    """Return the logins of a user or the installation, and the variables that references need."""
+    """Return the logins of a user, or of the installation, and the variables for `${NAME}` references."""
     from toolfold.sources.mcp.setting_references import add_credentials
     from toolfold.sources.mcp.user_credentials import open_logins
 

@@ -73,7 +73,7 @@ def logs(
 
 
 def _select_logs(config: Config, name: str | None, only_gateway: bool, *, follow: bool) -> Mapping[str, Path]:
-    """Return the log files to show, by label; missing files only if they are named or with --follow."""
+    """Return the log files to show, by label; missing files are included only if named or with --follow."""
     from toolfold.gateway.log_file import gateway_log_path
 
     gateway = gateway_log_path(config.paths.state_dir)

@@ -273,7 +273,7 @@ def _choose_variables(api: str, schemes: Sequence[SecurityScheme], auth: Sequenc
 
 
 def _require_chosen_variables(plan: ApiPlan, config: Config, auth: Sequence[str]) -> None:
-    """Raise UsageError if a variable is set whose name comes from the document, not from the user.
+    """Raise UsageError if an environment variable is set that the document, not the user, has named.
 
     The document determines the suggested name by its title, and the URL to which the value is sent: one with
     the title "Github" would get GITHUB_TOKEN.

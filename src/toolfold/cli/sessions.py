@@ -91,7 +91,7 @@ def list_sessions(invocation: Invocation, last: int, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def show_session(invocation: Invocation, session: str, show_all: bool, as_json: bool) -> None:
-    """Show the conversation of a session. Long tool results are shortened; `export` has all of them."""
+    """Show the conversation of a session. Long tool results are shortened; `export` writes them in full."""
     with _open_store(invocation) as store:
         record = find_session(store, session)
         messages = store.load_messages(record.id, active_only=not show_all)

@@ -188,7 +188,7 @@ def set_options(
 
 
 def _warn_unknown_issuer(invocation: Invocation, name: str, issuer: str) -> None:
-    """Print a warning if logins at a user's identity provider are not accepted by the settings."""
+    """Print a warning if the settings do not accept logins at the identity provider of a user."""
     config = invocation.load_config(quiet=True)
     known = {config.gateway.oauth.issuer: "gateway.oauth", config.dashboard.oidc.issuer: "dashboard.oidc"}
     if not issuer or issuer in known:
@@ -290,7 +290,7 @@ def _explain_model(tokens: TokenStore, user: User, rule: str) -> AccessExplanati
 
 
 def _list_keyless_tokens(tokens: TokenStore, user: User) -> tuple[tuple[str, str], ...]:
-    """Return the tokens of a user that may not use configured keys of model providers."""
+    """Return the tokens of a user that do not give access to the configured keys of model providers."""
     why = "it was created with --no-models, or for some toolsets only"
     own = (each for each in tokens.list_clients() if each.user_id == user.id)
     return tuple((each.name, why) for each in own if not each.may_use_keys)
