@@ -45,7 +45,7 @@ def _check_store(value: str) -> str:
 
 
 def _check_secure_url(value: str) -> str:
-    """Accept an https URL, or an http URL of this machine, without credentials, query and fragment."""
+    """Accept an https URL, or an http URL of this machine; reject credentials, a query or a fragment."""
     parts = urlsplit(value)
     is_local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
     is_plain = not (parts.query or parts.fragment or "@" in parts.netloc) and value.isprintable()
@@ -55,7 +55,7 @@ def _check_secure_url(value: str) -> str:
 
 
 def parse_switch(value: Any) -> Any:
-    """Return "on" or "off" for the spellings of booleans in YAML 1.1 and 1.2; other values unchanged."""
+    """Return "on" or "off" for YAML 1.1 and 1.2 spellings of booleans; return other values unchanged."""
     word = lower_text(value)
     if not isinstance(word, (int, str)):
         return word

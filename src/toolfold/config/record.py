@@ -123,7 +123,7 @@ class SettingsRecord:
             data["pending"].setdefault(_pending_key(Path(change.path)), asdict(change))
 
     def list_pending(self) -> dict[Path, PendingChange]:
-        """Return the changes that the user has not accepted, by file; without changes that were undone."""
+        """Return the changes that the user has not accepted, by file, except changes undone since then."""
         found = {Path(key): PendingChange(**each) for key, each in self._read()["pending"].items()}
         return {path: each for path, each in found.items() if fingerprint_path(path) != each.accepted}
 
@@ -133,7 +133,7 @@ class SettingsRecord:
         return PendingChange(**found) if found else None
 
     def accept(self, path: Path, shown: str) -> None:
-        """Accept a changed file as it was shown to the user. Raises ConfigError if it changed since."""
+        """Accept a changed file in the state shown to the user. Raises ConfigError if changed since then."""
         require_user(f"accepting a change of {path}")
         with self._modify_record() as data:
             if is_incomplete(shown):
@@ -149,7 +149,7 @@ class SettingsRecord:
             data["pending"].pop(_pending_key(path), None)
 
     def restore(self, change: PendingChange) -> None:
-        """Undo a pending change: write the content that the settings file had before it.
+        """Undo a pending change: write the content that the settings file had before the change.
 
         Raises ConfigError if the content is unknown or cannot be written.
         """

@@ -380,12 +380,12 @@ class ToolsSettings(Section):
         return max(self.rag_top_k, 2 * self.rag_top_k if self.rag_max_k is None else self.rag_max_k)
 
     def count_selected(self, probable: int) -> int:
-        """Return how many tools to select: `probable`, but between `rag_top_k` and `max_selected`."""
+        """Return how many tools to select: `probable`, limited to the range `rag_top_k` to `max_selected`."""
         return min(max(self.rag_top_k, probable), self.max_selected)
 
     @property
     def need_threshold(self) -> float:
-        """Return the minimum probability of needing a tool for which tools are selected for a message."""
+        """Return how probable it must be that a message needs a tool, for tools to be selected for it."""
         if "rag_need" not in self.model_fields_set and self.tool_search.enabled == "on":
             return SEARCH_NEED_THRESHOLD
         return self.rag_need
