@@ -165,7 +165,7 @@ class AllowList:
                 unset_value(file, self._key, record=self._record)
 
     def _refresh(self) -> None:
-        """Update the entries from the allow-list file, except additions that Toolfold did not write."""
+        """Update the entries from the allow-list file, but ignore additions that Toolfold did not write."""
         signature = self._file_signature()
         if not self._follows_file or self._file is None or signature == self._last_signature:
             return

@@ -39,7 +39,7 @@ class _LineCondition(RunCondition):
 
 
 class DenyRules:
-    """The entries of `approval.deny`, and the danger rules made from those that forbid commands."""
+    """The entries of `approval.deny`, and the danger rules made from the entries that forbid commands."""
 
     def __init__(self, entries: Iterable[str] = ()) -> None:
         self._named: list[tuple[str, str, re.Pattern[str]]] = []
@@ -85,7 +85,7 @@ class DenyRules:
         return next(denied, "") or self._find_in_unparsed(analysis)
 
     def _find_in_unparsed(self, analysis: CallAnalysis) -> str:
-        """Return the `approval.deny` entry that matches part of an unparsable command; else empty."""
+        """Return the `approval.deny` entry that matches part of an unparsable command; empty if none does."""
         if not analysis.verdict.unread or not self._globs:
             return ""
         parts = {" ".join(part.split()) for part in _SEPARATORS.split(analysis.command)}

@@ -128,7 +128,7 @@ def ineffective_entries(config: Config) -> dict[str, str]:
 
 
 def build_audit(config: Config, database: Database | None = None) -> DecisionLog:
-    """Build the audit log: in the database that gateway replicas share, else in a file of this machine."""
+    """Build the audit log: in the database that gateway replicas share or, without one, in a local file."""
     redact = Redaction(config.secret_values(), max_chars=_MAX_REDACTED_CHARS)
     if database is None:
         return AuditLog(config.paths.state_dir, redact)
