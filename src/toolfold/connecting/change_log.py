@@ -1,4 +1,4 @@
-"""Log changes to other programs' files, each with a backup, so that it can be undone exactly.
+"""Log changes to other programs' files, with a backup for each, so that they can be undone exactly.
 
 A change is logged before the file is replaced, so that a crash leaves no unrecorded change. If someone else
 has edited the file since, undoing is refused, and both texts are returned for comparison.
@@ -73,10 +73,10 @@ class FileEditor(Protocol):
     """Interface that redoes and undoes one type of change, such as an added gateway, in a program's file."""
 
     def load(self, change: FileChange) -> ClientFile:
-        """Read the file of a logged change, without parsing it."""
+        """Read the file that a logged change is about, without parsing it."""
 
     def open(self, change: FileChange) -> ClientFile:
-        """Read and parse the current file of a logged change. Raises ConfigError if it is invalid."""
+        """Read and parse the file that a logged change is about. Raises ConfigError if it is invalid."""
 
     def reopen(self, seen: ClientFile) -> ClientFile:
         """Read a file again. May raise ConfigError if its settings have changed since `seen` was read."""
@@ -115,7 +115,7 @@ class ChangeLog:
     """Log file with Toolfold's changes to programs' files, oldest first; undone changes are deleted."""
 
     def __init__(self, file: Path, editor: FileEditor | None = None) -> None:
-        """Use a log file; `editor` repeats and reverts the changes, by default those that add the gateway."""
+        """Use a log file; `editor` repeats and reverts its changes (by default, a `GatewayEditor`)."""
         self._file, self._editor = file, editor or GatewayEditor()
 
     def list_changes(self) -> list[FileChange]:
@@ -134,7 +134,7 @@ class ChangeLog:
             ) from None
 
     def last_change(self, client: ProgramName, file: Path | None = None) -> FileChange | None:
-        """Return the last logged change of a client's files; if `file` is given, of that file."""
+        """Return the last logged change of a client's files or, if `file` is given, of that file only."""
         changes = (change for change in reversed(self.list_changes()) if change.client == client)
         return next((change for change in changes if file is None or change.file == str(file)), None)
 
