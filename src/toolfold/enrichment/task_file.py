@@ -33,7 +33,7 @@ def export_task(file: Path, tools: Sequence[Tool], options: MessageOptions) -> N
 def import_task(
     file: Path, tools: Sequence[Tool], checker: MessageChecker, *, date: str
 ) -> tuple[list[MessageRecord], WriteReport]:
-    """Return the example messages in a completed task file, and what was rejected. Raises SourceError.
+    """Return the example messages in a completed task file, and a report of rejections. Raises SourceError.
 
     Lines of tools that are not among `tools`, or whose definition has changed, are reported as failed.
     """
