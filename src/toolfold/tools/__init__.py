@@ -46,7 +46,7 @@ class OutsideText:
     """Function that finds injected instructions in text that must not be changed."""
 
     async def mark(self, text: str) -> str:
-        """Return untrusted text, such as a web page, with injected instructions marked as data."""
+        """Mark passages of untrusted text, such as a web page, that look like instructions to the model."""
         if len(text) <= MAX_INLINE_CHARS:
             return self.mark_untrusted(make_encodable(text))
         return await asyncio.to_thread(self.mark_untrusted, make_encodable(text))
