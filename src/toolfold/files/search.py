@@ -158,7 +158,7 @@ class FileSearch:
             self.partial = f"there are more than {self.query.limit} matches; narrow the search or raise limit"
 
     def _stop_reason(self) -> str:
-        """Return why the search stopped early: cancelled, timed out, or failure of the child process."""
+        """Return why the search stopped early: cancellation, timeout, or failure of the child process."""
         if self.context.cancelled.is_set():
             return "cancelled"
         if time.monotonic() > self.deadline:
@@ -180,7 +180,7 @@ class FileSearch:
 
 
 def _matches_glob(path: Path, shown_path: str, glob: str, *, ignore_case: bool) -> bool:
-    """Return True if a glob matches the path (glob with a slash) or the file name (without)."""
+    """Return True if a glob with a slash matches the path, or a glob without a slash the file name."""
     name = shown_path if "/" in glob else path.name
     if ignore_case:
         name, glob = name.casefold(), glob.casefold()
