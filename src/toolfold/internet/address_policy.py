@@ -55,7 +55,7 @@ class AddressPolicy:
     """Allows connections to public addresses, and to private addresses only in the given networks."""
 
     def __init__(self, private_networks: Iterable[IpNetwork] = (), *, look_up: LookUp | None = None) -> None:
-        """Create a policy. `look_up` resolves host names to addresses; by default, the system does."""
+        """Create a policy; `look_up` resolves host names to addresses, by default as the system does."""
         self._private_networks = tuple(private_networks)
         self._look_up = look_up or _look_up
 

@@ -98,7 +98,7 @@ class BrowserPool:
         return await self._thread.run(lambda: self._close_tab(key))
 
     def release(self, prefix: str) -> None:
-        """Start closing the pages of all sessions whose key has the prefix, without waiting."""
+        """Start closing, without waiting, the pages of all sessions whose key starts with the prefix."""
         self._thread.start(lambda: self._close_tabs(prefix))
 
     def close(self) -> None:
@@ -238,7 +238,7 @@ class BrowserPool:
 
 
 async def _start_driver() -> Playwright:
-    """Start Playwright; if cancelled, wait for the start and stop it, so that no process is left."""
+    """Start Playwright; if cancelled, wait until it has started and stop it, so that no process is left."""
     from playwright.async_api import async_playwright
 
     starting = asyncio.create_task(async_playwright().start())
