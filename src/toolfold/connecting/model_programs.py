@@ -25,7 +25,7 @@ _OPENCODE_OPTIONS = ("provider.openai.options", "provider.anthropic.options")
 
 @dataclass(frozen=True, slots=True)
 class ProxyAccess:
-    """Connection of a program to the proxy: its URL, its access token, and whether it shortens tools."""
+    """A program's connection to the proxy: proxy URL, access token, and whether the proxy shortens tools."""
 
     url: str
     """URL of the proxy without a path."""
