@@ -158,13 +158,15 @@ MEANINGFUL: dict[str, ListedTool] = {
 
 
 @pytest.mark.parametrize("after", HARMLESS.values(), ids=HARMLESS.keys())
-def test_harmless_change_of_an_accepted_tool_needs_no_review(after: ListedTool) -> None:
+def test_harmless_change_such_as_a_new_title_of_an_accepted_tool_needs_no_review(after: ListedTool) -> None:
     assert after.fingerprint != tool().fingerprint
     assert find_meaningful_changes(tool(), after) == ()
 
 
 @pytest.mark.parametrize("after", MEANINGFUL.values(), ids=MEANINGFUL.keys())
-def test_meaningful_change_of_an_accepted_tool_needs_a_review(after: ListedTool) -> None:
+def test_change_of_an_accepted_tool_that_affects_its_behaviour_or_meaning_needs_a_review(
+    after: ListedTool,
+) -> None:
     assert after.fingerprint != tool().fingerprint
     assert find_meaningful_changes(tool(), after)
 
@@ -305,7 +307,7 @@ def trust(file: Path) -> Trust:
     return Trust(lambda _server: file)
 
 
-def test_harmless_change_of_a_tool_is_accepted_without_review_and_stored_in_the_lock_file(
+def test_new_title_of_an_accepted_tool_is_accepted_without_review_and_stored_in_the_lock_file(
     trust: Trust, file: Path
 ) -> None:
     trust.check_tools("git", "pin", [tool()])
@@ -345,7 +347,7 @@ def test_tool_whose_new_title_contains_invisible_characters_needs_a_review(trust
     assert sifted.held[0].changes
 
 
-def test_accepting_a_new_tool_version_removes_the_recorded_harmless_change_from_the_lock_file(
+def test_accepting_a_new_tool_version_removes_an_earlier_new_title_from_the_lock_file(
     trust: Trust, file: Path
 ) -> None:
     trust.check_tools("git", "pin", [tool()])
@@ -358,7 +360,7 @@ def test_accepting_a_new_tool_version_removes_the_recorded_harmless_change_from_
     assert trust.check_call("git", "pin", tool(title="Git Log")) is not None
 
 
-def test_tool_with_a_harmless_change_stays_callable_after_another_process_stored_a_different_change(
+def test_tool_with_a_new_title_stays_callable_after_another_process_stored_a_different_title(
     trust: Trust, file: Path
 ) -> None:
     trust.check_tools("git", "pin", [tool()])

@@ -452,7 +452,7 @@ class TestForcedSearch:
         return disclosure(harness.grant, harness.turn, chosen=(), forced=True)
 
     @check_cases("enabled", ["auto", "on", "off"])
-    def test_core_tools_and_bridge_tools_are_listed_if_selection_fails_even_if_tool_search_is_off(
+    def test_core_tools_and_bridge_tools_are_listed_if_selection_fails_whether_tool_search_is_on_or_off(
         self, enabled: str
     ) -> None:
         turn = self.disclosed(TOOLS, tool_search={"enabled": enabled})
@@ -464,7 +464,7 @@ class TestForcedSearch:
         ]
         assert turn.searchable
 
-    def test_all_core_tools_are_listed_without_bridge_tools_if_no_tool_can_be_deferred(self) -> None:
+    def test_all_built_in_core_tools_are_listed_without_bridge_tools_if_no_tool_can_be_deferred(self) -> None:
         core = [tool("a_tool", "Does it.", core=True), tool("b_tool", "Does it.", core=True)]
         turn = self.disclosed(core, tool_search={"enabled": "off"})
         assert [each.name for each in turn.tools] == ["a_tool", "b_tool"]
