@@ -351,18 +351,18 @@ def test_piping_a_secret_to_a_network_client_is_classified_as_exfiltration(line:
         "export -p",
     ],
 )
-def test_output_of_programs_that_print_secrets_is_confidential(line: str) -> None:
+def test_output_of_programs_that_print_secrets_is_classified_as_confidential(line: str) -> None:
     assert prints_confidential(run(line), PATHS)
 
 
 @check_cases(
     "line", ["printenv PATH", "cat README.md", "env FOO=1", "gh pr list", "wc .env", "export FOO=bar"]
 )
-def test_output_of_programs_that_print_no_secrets_is_not_confidential(line: str) -> None:
+def test_output_of_programs_that_print_no_secrets_is_not_classified_as_confidential(line: str) -> None:
     assert not prints_confidential(run(line), PATHS)
 
 
-def test_secret_encoded_with_base64_is_confidential_output_but_its_word_count_is_not() -> None:
+def test_base64_output_of_a_secret_is_confidential_but_the_word_count_of_a_secret_is_not() -> None:
     secret = TextStream(taints=frozenset({Taint.CONFIDENTIAL}))
     assert prints_confidential(run("base64 -w0", stdin=secret), PATHS)
     assert not prints_confidential(run("wc -c", stdin=secret), PATHS)

@@ -45,7 +45,7 @@ def test_program_name_inside_a_longer_word_is_not_treated_as_an_embedded_command
 
 
 @given(st.text(alphabet=st.sampled_from("rm -f~/x\"',;|&()[]{}\\\n%20$IFS\ufdd0"), max_size=400))
-def test_search_for_commands_in_arbitrary_text_returns_a_limited_number_of_short_single_lines(
+def test_search_for_commands_in_arbitrary_text_returns_a_limited_number_of_short_one_line_commands(
     text: str,
 ) -> None:
     found = list(find_embedded_commands(text))

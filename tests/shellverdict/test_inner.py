@@ -438,12 +438,12 @@ def test_command_in_a_git_setting_in_environment_variables_is_found() -> None:
     assert [each.code for each in found] == ["rm -rf /"]
 
 
-def test_program_given_by_an_option_is_an_inner_command_unless_it_is_in_a_system_directory() -> None:
+def test_program_named_in_an_option_is_found_as_an_inner_command_unless_it_is_a_system_program() -> None:
     assert [each.file for each in find_inner("rg --pre ./evil.sh x")] == [None, "./evil.sh"]
     assert [each.file for each in find_inner("rg --pre /usr/bin/pdftotext x")] == [None]
 
 
-def test_ld_library_path_is_an_inner_command_of_system_programs_but_not_of_project_programs() -> None:
+def test_ld_library_path_is_treated_as_code_run_by_system_programs_but_not_by_project_programs() -> None:
     library = {"LD_LIBRARY_PATH": Word("./lib")}
     assert (
         find_inner_commands(ProgramRun(argv=(Word("app"),), path=Word("./app"), env_assignments=library))

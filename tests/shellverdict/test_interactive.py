@@ -101,7 +101,7 @@ def test_process_input_is_flagged_if_the_earlier_input_is_unknown(judge: Judge) 
     assert (verdict.unread, verdict.reason) == (True, "the process was started by another runtime")
 
 
-def test_earlier_process_input_is_reported_as_unknown_if_the_process_command_is_unknown() -> None:
+def test_earlier_process_input_is_reported_as_unknown_if_the_command_of_the_process_is_unknown() -> None:
     assert ProcessInput.from_arguments(None, "ls\n").unknown_reason
     assert ProcessInput.from_arguments({"before": []}, "ls\n").unknown_reason
     assert not ProcessInput.from_arguments({"command": "bash"}, "ls\n").unknown_reason

@@ -37,7 +37,9 @@ def parse_line(
         "rm -vr /",
     ],
 )
-def test_recursive_option_is_found_in_clusters_abbreviations_and_after_operands(line: str) -> None:
+def test_recursive_option_is_found_in_an_option_cluster_as_an_abbreviation_and_after_operands(
+    line: str,
+) -> None:
     options = parse_line(line)
     assert options.has("-r", "-R", "--recursive")
     assert options.operands == ("/",)
@@ -99,7 +101,7 @@ def test_option_parser_reports_an_option_whose_name_is_known_only_at_run_time() 
     assert not Options.parse([Word("rm"), Word("-r"), Word(GAP)]).has_unknown_option
 
 
-def test_delete_after_option_is_found_by_the_prefix_delete() -> None:
+def test_search_for_options_with_the_prefix_delete_finds_the_option_delete_after() -> None:
     assert parse_line("rsync --delete-after a b").has_prefix("--delete")
     assert not parse_line("rsync -a a b").has_prefix("--delete")
 

@@ -374,7 +374,7 @@ def test_recursive_operation_on_the_working_directory_is_classified_as_covering_
     assert PathClassifier().classify(Word("."), recursive=True).covers_everything
 
 
-def test_working_directory_etc_home_or_root_is_not_classified_as_a_project() -> None:
+def test_working_directory_such_as_etc_the_home_directory_or_the_root_is_not_treated_as_a_project() -> None:
     assert PathKind.SYSTEM in PathClassifier(cwd="/etc", follow_links=False).classify(Word("passwd"))
     assert PathKind.HOME in PathClassifier(home=HOME, cwd=HOME, follow_links=False).classify(word("*"))
     assert PathKind.ROOT in PathClassifier(cwd="/", follow_links=False).classify(word("*"))
@@ -425,7 +425,7 @@ class TestLinks:
         assert PathKind.OWN in self.make_classifier(work).classify(Word("innocent/rules.yaml"))
         assert PathKind.OWN in self.make_classifier(work).classify(Word("x/../innocent/rules.yaml"))
 
-    def test_link_target_of_a_protected_path_with_a_symbolic_link_is_protected_too(self, work: Path) -> None:
+    def test_target_of_a_symbolic_link_in_a_protected_path_is_protected_too(self, work: Path) -> None:
         classifier = PathClassifier(
             cwd=str(work / "work"), protected=(str(work / "work" / "innocent" / "new.yaml"),)
         )

@@ -65,7 +65,7 @@ def test_cwd_argument_is_used_to_resolve_relative_paths(tmp_path: Path) -> None:
     assert not judge("rm -rf ../..", cwd=tmp_path / "a" / "b" / "c").blocked
 
 
-def test_judge_object_and_judge_function_return_the_same_verdicts(tmp_path: Path) -> None:
+def test_judge_class_and_judge_function_return_the_same_verdicts(tmp_path: Path) -> None:
     reusable = Judge.for_this_machine(cwd=tmp_path, home=tmp_path)
     for command in ("rm -rf ~", "git push --force", "ls"):
         assert reusable(command) == judge(command, cwd=tmp_path, home=tmp_path)

@@ -46,7 +46,7 @@ def test_analysis_predicts_the_programs_that_a_command_starts_in_bash(
     assert unpredicted == []
 
 
-def test_predicted_programs_are_inexact_for_at_most_a_tenth_of_hard_commands(
+def test_prediction_of_started_programs_is_inexact_for_at_most_a_tenth_of_the_hard_test_commands(
     shell: RecordingShell,
 ) -> None:
     doubted = 0

@@ -92,7 +92,9 @@ def test_tracked_files_are_read_from_git_indexes_of_format_versions_2_3_and_4(
 
 
 @pytest.mark.parametrize("how", ["sha256", "split", "skip-hash", "untracked-cache"])
-def test_tracked_files_are_unknown_only_for_sha256_and_split_git_indexes(tmp_path: Path, how: str) -> None:
+def test_tracked_files_can_be_read_from_git_indexes_other_than_sha256_and_split_indexes(
+    tmp_path: Path, how: str
+) -> None:
     form = ["--object-format=sha256"] if how == "sha256" else []
     subprocess.run(["git", "init", "-q", *form, str(tmp_path)], check=True)
     (tmp_path / "build").mkdir()
@@ -167,7 +169,7 @@ def test_gitignore_pattern_with_200_stars_is_matched_without_catastrophic_backtr
     assert not matches_name("a*" * 200 + "b", "a" * 4_000)
 
 
-def test_build_directory_outside_git_is_build_output_only_beside_a_package_manifest(
+def test_build_directory_outside_a_git_repository_is_build_output_only_beside_a_package_manifest(
     tmp_path: Path,
 ) -> None:
     for name in ("build", "node_modules", "app/build"):
@@ -200,7 +202,7 @@ def test_gitignore_patterns_are_cached_after_reading_the_file(tmp_path: Path) ->
     assert repository.ignores("logs")
 
 
-def test_glob_that_matches_too_many_directories_is_not_treated_as_build_output(
+def test_files_of_a_glob_that_matches_too_many_directories_are_not_treated_as_regenerable(
     tmp_path: Path,
 ) -> None:
     for outer in range(15):
