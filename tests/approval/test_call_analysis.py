@@ -118,7 +118,9 @@ class TestCommands:
         assert analyze(make_tool("execute"), {"text": "rm a"}).rules == ()
         assert analyze(make_tool(), {"cmd": "rm a"}).rules == ()
 
-    def test_session_approval_allows_calls_with_different_numbers_but_not_with_different_text(self) -> None:
+    def test_session_approval_of_a_command_allows_other_number_arguments_but_no_other_text_arguments(
+        self,
+    ) -> None:
         tool = make_tool(judged_as={"line": "command", "why": "note"})
         plain = analyze(tool, {"line": "rm a"})
         assert plain.allowlist_entry == "rm a"
@@ -211,7 +213,7 @@ class TestServers:
         ({"readOnlyHint": "yes", "destructiveHint": 0}, set()),
     ],
 )
-def test_effects_of_an_mcp_tool_are_derived_from_its_annotations(
+def test_effects_of_an_mcp_tool_such_as_destructive_are_derived_from_its_annotations(
     annotations: Json | None, effects: set[str]
 ) -> None:
     assert effects_of_annotations(annotations) == effects
@@ -286,12 +288,14 @@ class TestWrittenPaths:
 
 
 @check_cases("meaning", [{"a": "nonsense"}, {"a": None}, ["a"], "command"])
-def test_tool_definition_with_an_invalid_argument_kind_in_judged_as_is_rejected(meaning: Any) -> None:
+def test_tool_definition_is_rejected_if_its_attribute_judged_as_contains_an_invalid_argument_kind(
+    meaning: Any,
+) -> None:
     with pytest.raises(InvalidTool, match="judged_as"):
         make_tool(judged_as=meaning)
 
 
-def test_tool_definition_with_a_missing_parameter_in_judged_as_is_rejected() -> None:
+def test_tool_definition_is_rejected_if_its_attribute_judged_as_names_a_missing_parameter() -> None:
     with pytest.raises(InvalidTool, match=r"'comand', which is not a parameter\. Did you mean command\?"):
         build_tool(
             name="terminal",

@@ -96,7 +96,7 @@ def test_single_blocked_finding_blocks_the_whole_command() -> None:
 
 
 @check_cases("entry", ["tool:terminal", "tool:term*", "rule:delete-*", "category:fs-delete"])
-def test_deny_rule_can_refuse_calls_by_tool_danger_rule_or_category(entry: str) -> None:
+def test_deny_rule_can_refuse_calls_by_tool_name_by_matching_danger_rule_or_by_category(entry: str) -> None:
     decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(analysis_of(FLAGGED), SESSION)
     assert decision is not None
     assert (decision.allowed, decision.decided_by) == (False, DecidedBy.DENY)
@@ -110,7 +110,9 @@ def test_harmless_call_of_a_tool_listed_in_a_deny_rule_is_refused() -> None:
 
 
 @check_cases("entry", ["tool:terminals", "rule:delete", "category:disk", "tool:", "", " "])
-def test_deny_rule_for_a_different_tool_rule_or_category_does_not_refuse_a_call(entry: str) -> None:
+def test_deny_rule_for_another_tool_another_danger_rule_or_another_category_does_not_refuse_a_call(
+    entry: str,
+) -> None:
     decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(analysis_of(FLAGGED), SESSION)
     assert decision is not None
     assert decision.allowed

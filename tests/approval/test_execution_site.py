@@ -225,7 +225,7 @@ class TestOrderOfDecisions:
             is DecidedBy.DENY
         )
 
-    def test_session_approval_or_allowlist_entry_takes_precedence_over_the_sandbox_as_recorded_reason(
+    def test_recorded_reason_is_the_approval_or_allowlist_entry_even_if_the_sandbox_allows_the_command(
         self,
     ) -> None:
         analysis, grants = analyze(self.COMMAND, MOUNTED), SessionGrants()
@@ -237,7 +237,7 @@ class TestOrderOfDecisions:
         chain = DecisionChain(isolated=ALL_CATEGORIES, allowlist=AllowList([analysis.allowlist_entry]))
         assert decided_by(self.COMMAND, MOUNTED, chain) is DecidedBy.ALLOWLIST
 
-    def test_sandbox_takes_precedence_over_mode_off_as_recorded_reason_for_allowing_a_command(
+    def test_recorded_reason_for_allowing_a_sandboxed_command_is_the_sandbox_even_in_mode_off(
         self,
     ) -> None:
         chain = DecisionChain(mode="off", isolated=ALL_CATEGORIES)

@@ -109,7 +109,9 @@ class TestDenyRules:
     def test_deny_rule_for_an_unknown_danger_rule_or_category_raises_a_config_error(
         self, open_test_runtime: RuntimeOpener, entry: str
     ) -> None:
-        with pytest.raises(ConfigError, match=r"approval\.deny: no (rule|category) matches the entry .* Did you mean"):
+        with pytest.raises(
+            ConfigError, match=r"approval\.deny: no (rule|category) matches the entry .* Did you mean"
+        ):
             open_test_runtime({"approval": {"deny": [entry]}})
 
 
@@ -262,7 +264,7 @@ class TestTimeouts:
         go_on.set()
         assert terminal.ran == []
 
-    async def test_waiting_for_approval_uses_neither_the_call_timeout_nor_a_parallel_call_slot(
+    async def test_waiting_for_approval_neither_uses_up_the_call_timeout_nor_blocks_other_calls_of_the_reply(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         queue = ApprovalQueue()

@@ -71,7 +71,7 @@ class TestKindsTable:
         for kind in set(BUILTIN_KINDS.names) & RULES.keys():
             assert kind in BUILTIN_KINDS.rules_of(kind)
 
-    def test_rule_that_belongs_to_no_builtin_kind_of_risk_is_allowlisted_by_its_rule_name(
+    def test_allowlist_entry_for_a_rule_without_a_builtin_kind_of_risk_is_the_name_of_the_rule(
         self,
     ) -> None:
         assert BUILTIN_KINDS.kinds_of(["delete-tree", "delete-project-tree", "backup-delete"]) == (
@@ -83,7 +83,9 @@ class TestKindsTable:
             "rule:backup-delete",
         )
 
-    def test_kind_of_risk_named_recursive_delete_is_described_in_words_without_the_hyphen(self) -> None:
+    def test_kind_of_risk_named_recursive_delete_is_described_as_recursive_delete_without_a_hyphen(
+        self,
+    ) -> None:
         assert describe_kind("recursive-delete") == "recursive delete"
         assert describe_kind("destructive:drop_notes") == "call of drop_notes"
 

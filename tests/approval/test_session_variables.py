@@ -31,7 +31,7 @@ def call(runtime: toolfold.Runtime) -> Call:
     return lambda command, **more: session.call_sync("shell", {"command": command, **more})
 
 
-def test_writing_to_a_variable_path_that_an_earlier_command_set_to_a_system_file_needs_approval(
+def test_writing_to_a_path_in_a_variable_that_was_set_to_a_system_file_earlier_needs_approval(
     call: Call,
 ) -> None:
     assert call("export TARGET=/etc/passwd").ok
@@ -48,7 +48,7 @@ def test_variable_exported_in_one_terminal_task_is_unknown_to_the_analysis_of_an
     assert not call("echo x > $TARGET", task="b").ok
 
 
-def test_writing_to_a_variable_path_of_unknown_value_needs_approval(
+def test_writing_to_a_path_in_a_variable_of_unknown_value_needs_approval(
     call: Call,
 ) -> None:
     assert call("export TARGET=$(cat name.txt)").ok
@@ -68,7 +68,7 @@ def test_variable_set_without_export_is_unknown_to_the_analysis_of_the_next_comm
     assert not call("echo x > $TARGET").ok
 
 
-def test_writing_to_a_variable_path_that_was_exported_with_two_values_needs_approval(
+def test_writing_to_a_path_in_a_variable_that_was_exported_with_two_values_needs_approval(
     call: Call,
 ) -> None:
     assert call("export TARGET=notes.txt").ok
@@ -77,7 +77,7 @@ def test_writing_to_a_variable_path_that_was_exported_with_two_values_needs_appr
     assert not call("echo x > $TARGET").ok
 
 
-def test_writing_to_a_variable_path_after_sourcing_an_unknown_file_needs_approval(call: Call) -> None:
+def test_writing_to_a_path_in_a_variable_after_sourcing_an_unknown_file_needs_approval(call: Call) -> None:
     assert call("export TARGET=notes.txt").ok
     assert not call(". ./env.sh; echo x > $TARGET").ok
 

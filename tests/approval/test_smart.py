@@ -268,7 +268,7 @@ class TestApprovalWithModel:
         (entry,) = AuditLog(tmp_path).read_entries()
         assert (entry["by"], entry["answer"]) == ("smart approval", None)
 
-    async def test_call_that_the_reviewing_model_does_not_allow_needs_approval_by_a_person(
+    async def test_call_that_the_reviewing_model_does_not_rate_as_safe_needs_approval_by_a_person(
         self, loops: EventLoops, tmp_path: Path
     ) -> None:
         assert await self.run_call(loops, tmp_path, finding(), answer="ASK") == ["model", "person"]
