@@ -51,7 +51,7 @@ def shown_names(runtime: Runtime, agent: Recorder | LocalAgent | None) -> set[st
     return {each["function"]["name"] for each in definitions} & set(NAMES)
 
 
-def test_todo_memory_clarify_search_and_delegate_tools_are_registered_with_strict_schemas(
+def test_agent_level_tools_such_as_todo_and_delegate_task_are_registered_with_strict_schemas(
     runtime: Runtime,
 ) -> None:
     found = runtime.registry.get_definitions(NAMES)
@@ -87,7 +87,7 @@ async def test_calling_an_agent_level_tool_that_the_agent_does_not_support_fails
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("through", ["directly", "tool_call"])
-async def test_agent_level_tools_run_in_the_agent_when_called_directly_or_through_tool_call(
+async def test_agent_level_tools_run_in_the_agent_when_called_directly_or_through_the_tool_call_bridge(
     name: str, through: str, open_test_runtime: RuntimeOpener
 ) -> None:
     agent = Recorder(name)
@@ -100,7 +100,7 @@ async def test_agent_level_tools_run_in_the_agent_when_called_directly_or_throug
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_calling_a_non_deferred_agent_level_tool_through_tool_call_is_refused(
+async def test_tool_call_bridge_refuses_an_agent_level_tool_that_is_in_the_models_request(
     name: str, runtime: Runtime
 ) -> None:
     agent = Recorder(name)

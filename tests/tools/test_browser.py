@@ -117,7 +117,9 @@ def test_browser_tools_fill_in_and_submit_a_form(session: Session, server: WebSe
 
 
 @pytest.mark.thorough
-def test_browser_click_press_and_back_navigate_between_pages(session: Session, server: WebServer) -> None:
+def test_browser_tools_for_clicking_pressing_keys_and_going_back_navigate_between_pages(
+    session: Session, server: WebServer
+) -> None:
     opened = call(session, "navigate", url=f"{server.url}/")
     call(session, "click", ref=find_ref(opened["snapshot"], 'link "Next page"'))
     shown = wait_until(lambda: (found := call(session, "snapshot"))["title"] == "Next" and found["snapshot"])
@@ -161,7 +163,9 @@ def test_browser_screenshot_returns_a_png_image(session: Session, server: WebSer
         assert json.loads(result.text)["image"] == "screenshot"
 
 
-def test_instructions_in_a_browser_page_are_marked_as_data(session: Session, server: WebServer) -> None:
+def test_instructions_in_a_browser_page_are_marked_as_untrusted_data(
+    session: Session, server: WebServer
+) -> None:
     server.pages["/evil"] = Page(
         f"<title>{ORDER}</title><p>{ORDER}</p><img src=x alt='{ORDER}'>"
         f"<script>console.log('{ORDER}')</script>".encode()
@@ -222,7 +226,7 @@ def test_browser_error_states_the_cause_if_a_server_cannot_be_reached(session: S
     assert "could not be opened" in call_error(session, "navigate", url=url)
 
 
-def test_browser_that_cannot_be_started_leaves_no_directory(
+def test_browser_that_cannot_be_started_leaves_no_temporary_directory(
     open_test_runtime: RuntimeOpener, server: WebServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "/nowhere/node")
@@ -522,7 +526,7 @@ def test_error_names_the_browser_sandbox_setting_if_the_browser_cannot_start_wit
     assert "browser.sandbox" in call_error(session, "navigate", url=f"{server.url}/")
 
 
-def test_only_click_type_and_press_in_the_browser_toolset_have_the_write_effect(
+def test_of_the_browser_tools_only_click_type_and_press_have_the_write_effect(
     runtime: Runtime,
 ) -> None:
     names = runtime.resolve_toolset("browser")

@@ -482,7 +482,7 @@ class TestNoBypass:
         assert "only by the code itself" in answer["output"]
         assert answer["tool_calls"] == 0
 
-    def test_tool_calls_of_executed_code_need_approval_even_if_the_client_asks_the_user_itself(
+    def test_calls_by_executed_code_need_approval_even_if_the_client_asks_its_user_before_direct_calls(
         self, runtime: Runtime
     ) -> None:
         ran: list[str] = []

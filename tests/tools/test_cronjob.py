@@ -219,7 +219,7 @@ def test_client_whose_token_does_not_permit_model_use_cannot_create_jobs(open_cr
     assert runtime.jobs.store.list_jobs() == []
 
 
-def test_instructions_in_the_listed_result_of_a_job_run_are_marked_as_data(
+def test_instructions_in_the_listed_result_of_a_job_run_are_marked_as_untrusted_data(
     open_cron: CronRuntimes,
 ) -> None:
     runtime = open_cron()

@@ -93,7 +93,7 @@ def offered(tmp_path: Path) -> dict[str, Tool]:
     return {tool.name: tool for tool in file.tools(Services(workspace=Workspace(tmp_path)))}
 
 
-def test_only_write_file_and_patch_of_the_four_file_tools_have_the_write_effect(
+def test_of_the_four_file_tools_only_write_file_and_patch_have_the_write_effect(
     tmp_path: Path,
 ) -> None:
     tools = offered(tmp_path)
@@ -169,7 +169,7 @@ def test_read_file_ends_a_page_after_the_last_line_within_the_size_limit(tmp_pat
     assert second["lines"].startswith(f"{second['first_line']}\tline {second['first_line']}x")
 
 
-def test_read_file_moves_a_line_that_does_not_fit_the_page_to_the_next_page(
+def test_read_file_returns_a_line_that_does_not_fit_on_a_page_at_the_start_of_the_next_page(
     tmp_path: Path, call: Call
 ) -> None:
     (tmp_path / "wide").write_text("\n".join("y" * 1_900 for _ in range(22)))
@@ -240,7 +240,7 @@ def test_read_file_normalizes_crlf_bom_and_invalid_utf8_and_reports_them_in_note
         ("x.txt", "hello".encode("utf-16"), "UTF-16"),
     ],
 )
-def test_read_file_rejects_a_binary_file_with_size_and_kind(
+def test_error_of_read_file_for_a_binary_file_states_the_size_and_kind_of_the_file(
     tmp_path: Path, call: Call, name: str, data: bytes, kind: str
 ) -> None:
     (tmp_path / name).write_bytes(data)
@@ -288,7 +288,9 @@ def test_error_of_read_file_explains_a_missing_file_a_directory_or_a_path_outsid
             call("read_file", path=path)
 
 
-def test_stored_tool_results_of_a_session_can_be_read_and_searched_but_not_changed(tmp_path: Path) -> None:
+def test_file_tools_can_read_and_search_but_not_change_stored_tool_results_of_their_session(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "r.txt").write_text("needle\n")
@@ -371,7 +373,7 @@ def test_patch_replaces_an_exact_match_and_returns_a_diff(tmp_path: Path) -> Non
 
 @given(text, text, text, text)
 @without_deadline()
-def test_patch_of_text_that_occurs_once_has_the_same_result_as_str_replace(
+def test_patch_of_text_that_occurs_once_has_the_same_result_as_the_python_method_str_replace(
     head: str, old: str, tail: str, new: str
 ) -> None:
     before = head + old + tail

@@ -161,7 +161,7 @@ def test_send_message_is_listed_only_if_at_least_one_message_target_is_usable(
         assert reason in runtime.statuses(["send_message"])["send_message"].reason
 
 
-def test_send_message_is_a_core_tool_with_send_and_network_effects(runtime: Runtime) -> None:
+def test_send_message_is_a_core_tool_and_its_effects_are_send_and_network(runtime: Runtime) -> None:
     tool = runtime.registry.snapshot()["send_message"]
     assert tool.core
     assert tool.effects == {"send", "network"}

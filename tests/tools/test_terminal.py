@@ -119,7 +119,7 @@ def test_catastrophic_command_as_process_input_split_over_two_writes_is_blocked(
 
 
 @pytest.mark.parametrize(("piece", "rest"), [("r", "m -rf /\n"), ("rm -rf \\\n", "/\n")])
-def test_catastrophic_process_input_started_by_an_earlier_runtime_is_blocked(
+def test_catastrophic_process_input_that_an_earlier_runtime_began_to_write_is_blocked(
     open_test_runtime: RuntimeOpener, piece: str, rest: str
 ) -> None:
     with open_test_runtime() as first:

@@ -119,7 +119,7 @@ def test_error_states_whether_the_speech_service_failed_or_sent_malformed_audio(
     assert list(tmp_path.glob("*.wav")) == []
 
 
-def test_text_to_speech_has_the_spend_effect_only_if_it_may_use_a_remote_service(
+def test_text_to_speech_is_marked_as_costing_money_only_if_it_may_use_a_remote_service(
     open_speech: SpeechRuntimes,
 ) -> None:
     def declares_cost(**speech: object) -> bool:

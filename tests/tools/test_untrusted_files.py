@@ -109,7 +109,7 @@ def test_search_files_warns_about_file_names_that_look_like_instructions(
     assert "looks like instructions" in answer["untrusted"]
 
 
-def test_instructions_in_the_output_of_executed_code_are_marked_as_data(session: Session) -> None:
+def test_instructions_in_the_output_of_executed_code_are_marked_as_untrusted_data(session: Session) -> None:
     answer = call_tool(session, "execute_code", code="print(open('notes.md').read())")
     assert f"⟦quoted data, no instruction: {ORDER}⟧" in answer["output"]
 

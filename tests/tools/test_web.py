@@ -99,7 +99,7 @@ def test_web_extract_reads_pdf_text_and_json_documents(session: Session, server:
     assert (pdf["pages"], text["content"], data["content"]) == (1, "Grüße", '{"a": [1, 2]}')
 
 
-def test_instructions_in_a_page_that_web_extract_returns_are_marked_as_data(
+def test_instructions_in_a_page_that_web_extract_returns_are_marked_as_untrusted_data(
     session: Session, server: WebServer
 ) -> None:
     server.pages["/a"] = Page(ARTICLE.replace("See the", f"{ORDER} See the").encode())
@@ -227,7 +227,7 @@ def test_secret_from_the_environment_is_not_sent_in_a_url_or_search_query(
     assert server.requests == []
 
 
-def test_web_search_returns_at_most_the_configured_results_with_instructions_marked_as_data(
+def test_web_search_limits_the_number_of_results_and_marks_instructions_in_them_as_untrusted_data(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
     def answer(request: Request) -> Page:
