@@ -106,7 +106,7 @@ async def test_closing_the_environment_of_a_temporary_cloud_sandbox_removes_the_
     await wait_until_gone(token)
 
 
-async def test_command_after_the_removal_of_its_cloud_sandbox_runs_in_a_new_sandbox(
+async def test_command_runs_in_a_new_cloud_sandbox_after_the_previous_sandbox_was_removed(
     name: str, options: Options, token: str
 ) -> None:
     async with Environment(make(name, options)) as environment:
@@ -261,7 +261,7 @@ async def test_output_of_a_program_in_a_cloud_sandbox_can_be_read_while_its_inpu
         await environment.finish(running)
 
 
-async def test_interrupted_program_in_a_cloud_sandbox_can_handle_the_signal_and_set_its_exit_code(
+async def test_program_in_a_cloud_sandbox_can_handle_an_interrupt_signal_and_choose_its_exit_code(
     name: str, options: Options
 ) -> None:
     async with Environment(make(name, options)) as environment:

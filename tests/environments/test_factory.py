@@ -57,7 +57,7 @@ def test_project_settings_cannot_change_the_terminal_backend_or_its_options(
 
 
 @pytest.mark.parametrize("name", ["x,", "x:y"])
-async def test_apptainer_backend_rejects_a_project_path_with_characters_special_in_mount_options(
+async def test_apptainer_backend_rejects_a_project_path_with_characters_that_are_special_in_mount_options(
     name: str, tmp_path: Path
 ) -> None:
     project = tmp_path / name / "etc"

@@ -285,7 +285,7 @@ async def test_state_directory_with_an_unexpected_name_is_not_listed_as_a_backgr
     assert precious.exists()
 
 
-async def test_endless_output_of_the_guard_process_or_file_reader_raises_an_error(
+async def test_endless_output_while_reading_a_file_or_listing_processes_raises_an_error(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CommandRunner.collect_output, "__defaults__", (1_000_000,))

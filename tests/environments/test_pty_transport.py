@@ -183,7 +183,7 @@ async def test_remote_terminal_with_unread_output_can_be_closed_and_leaves_no_fi
     assert leftover_files(tmp_path) == []
 
 
-async def test_helper_script_on_a_remote_terminal_exits_with_its_program_even_if_the_quit_request_is_lost(
+async def test_helper_script_on_a_remote_terminal_exits_after_its_program_even_without_a_quit_request(
     tmp_path: Path,
 ) -> None:
     line = LossyPty()

@@ -193,7 +193,7 @@ async def test_dot_files_except_package_managers_are_hidden_if_the_home_director
     }
 
 
-async def test_paths_made_visible_in_the_sandbox_are_read_only_and_hide_credential_files(
+async def test_directories_added_to_the_sandbox_are_read_only_and_their_credential_files_stay_hidden(
     workspace_root: Path, home: Path
 ) -> None:
     write(home / ".config/tool/settings", "wanted ")
@@ -226,7 +226,7 @@ async def test_credential_file_is_readable_in_the_sandbox_only_if_the_settings_l
     assert "secret" not in output
 
 
-async def test_toolfold_files_inside_a_path_made_visible_in_the_sandbox_stay_hidden(
+async def test_toolfold_files_inside_a_directory_added_to_the_sandbox_stay_hidden(
     workspace_root: Path, home: Path
 ) -> None:
     own = write(workspace_root / "data" / "toolfold" / "tokens", "secret")
@@ -285,7 +285,7 @@ async def test_credentials_stay_hidden_in_the_sandbox_if_the_home_directory_is_a
 
 
 @pytest.mark.parametrize("value", ["/", "/usr", "/nonexistent/home", "relative", ""])
-async def test_sandboxed_commands_run_even_if_the_home_variable_is_empty_or_an_unusable_directory(
+async def test_sandboxed_commands_run_even_if_the_variable_home_is_empty_missing_or_a_system_directory(
     value: str, workspace_root: Path
 ) -> None:
     (workspace_root / "project").mkdir()

@@ -15,7 +15,7 @@ from toolfold.errors import EnvironmentFailed
 
 
 @pytest.mark.thorough(keep=("local", "docker"))
-async def test_environment_trial_passes_all_steps_and_leaves_no_process_running(
+async def test_trial_of_a_working_environment_passes_all_steps_and_leaves_no_process_running(
     environment: Environment,
 ) -> None:
     outcomes = [each async for each in run_trials(environment)]
