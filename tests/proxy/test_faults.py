@@ -223,7 +223,7 @@ def test_stream_with_text_ends_with_an_error_event_if_the_provider_stops_sending
 @each_api
 @with_and_without_streaming
 @pytest.mark.parametrize("fault", ["cut", "dropped"])
-def test_connection_lost_in_the_request_after_a_tool_search_is_an_error_and_not_retried(
+def test_lost_connection_during_the_request_after_a_tool_search_causes_an_error_without_a_retry(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool, fault: str
 ) -> None:
     broken: Answer = lambda _: Prepared(is_dropped=True)  # noqa: E731
@@ -488,7 +488,7 @@ def test_streamed_replies_before_and_after_tool_searches_are_merged_with_one_sta
 
 
 @with_and_without_streaming
-def test_reply_with_a_tool_search_and_a_client_tool_call_keeps_the_stop_reason_tool_use(
+def test_reply_with_a_tool_search_and_a_client_tool_call_has_the_stop_reason_tool_use(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     upstream.answer = say(Say("", [SEARCH, FORECAST_CALL]))

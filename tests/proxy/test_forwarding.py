@@ -225,7 +225,7 @@ def test_client_token_is_accepted_in_both_supported_headers_and_never_forwarded_
     assert token not in f"{with_key.headers} {with_token.headers}"
 
 
-def test_token_limited_to_toolsets_can_use_the_configured_api_key_only_with_may_use_keys(
+def test_token_limited_to_toolsets_needs_the_option_may_use_keys_to_use_the_configured_api_key(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     settings = {

@@ -81,7 +81,7 @@ def ask(
         (("key:house", "model:house-*"), (), "house-1", True),
     ],
 )
-def test_model_request_is_accepted_only_if_the_rules_of_the_user_allow_the_model_and_its_api_key(
+def test_model_request_is_accepted_only_if_rules_allow_the_user_the_model_and_the_providers_api_key(
     served: RunningProxy,
     upstream: Upstream,
     allowed: tuple[str, ...],
@@ -121,7 +121,7 @@ def test_model_request_refused_by_a_team_rule_logs_the_rule_without_revealing_it
         ("files", b"x"),
     ],
 )
-def test_request_with_an_ambiguous_model_is_refused_for_a_user_limited_to_certain_models(
+def test_request_without_exactly_one_readable_model_is_refused_for_a_user_limited_to_certain_models(
     served: RunningProxy, upstream: Upstream, path: str, body: bytes
 ) -> None:
     token = add_user(served, allowed=("model:gpt-*",))

@@ -318,7 +318,7 @@ def test_session_of_an_idle_conversation_is_closed_unless_a_tool_call_is_running
     assert found[1] is busy
 
 
-def test_session_above_the_session_limit_of_a_client_closes_only_the_oldest_session_of_that_client(
+def test_opening_a_session_above_the_limit_of_a_client_closes_only_the_oldest_session_of_the_client(
     served: RunningProxy,
 ) -> None:
     wire = WIRES["messages"]
