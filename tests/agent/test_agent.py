@@ -94,7 +94,7 @@ def test_run_sync_called_outside_an_event_loop_returns_the_answer_of_the_agent(
     assert agent.run_sync("Plan").text == "Done."
 
 
-async def test_agent_stream_reports_the_inner_tool_of_a_tool_call_invocation(
+async def test_agent_stream_reports_the_inner_tool_of_a_call_through_the_tool_call_bridge(
     open_test_runtime: RuntimeOpener, store: SqliteSessionStore
 ) -> None:
     runtime = open_test_runtime({"tools": {"tool_search": {"enabled": "on"}}})
@@ -285,7 +285,7 @@ async def test_provider_error_ends_the_turn_with_an_error_and_the_next_turn_succ
 
 
 class TestResuming:
-    async def test_requests_after_an_agent_restart_begin_with_the_same_prompt_and_messages_as_before(
+    async def test_request_after_an_agent_restart_begins_with_the_messages_of_the_request_before_the_restart(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         settings = {"tools": {"selection": "keyword", "rag_placement": "tail"}}
@@ -476,7 +476,7 @@ class TestCompression:
             ("openrouter:model", "there is no key for the model provider 'openrouter'"),
         ],
     )
-    def test_creating_an_agent_with_an_unusable_auxiliary_model_raises_config_error(
+    def test_auxiliary_model_of_an_unknown_provider_or_without_an_api_key_raises_config_error(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore, name: str, problem: str
     ) -> None:
         runtime = open_test_runtime({"agent.auxiliary_model": name})

@@ -100,7 +100,7 @@ def test_concurrent_todo_tool_calls_lose_no_items(fast_thread_switching: None) -
     assert sorted(ids(plan.run({})), key=int) == [str(number) for number in range(MAX_ITEMS)]
 
 
-def test_local_agent_runs_the_todo_tool_and_refuses_other_agent_tools() -> None:
+def test_local_agent_runs_the_todo_tool_and_refuses_other_agent_level_tools() -> None:
     agent = LocalAgent()
     assert isinstance(agent, AgentServices)
     assert agent.offers == {"todo"}
