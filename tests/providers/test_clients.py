@@ -195,7 +195,9 @@ class TestModelNames:
         with pytest.raises(ConfigError, match="ANTHROPIC_API_KEY"):
             build_client(ModelName("anthropic", "claude-sonnet-4-6"), config)
 
-    def test_context_limit_of_a_model_is_taken_from_the_longest_known_name_in_its_model_name(self) -> None:
+    def test_context_limit_of_a_model_is_that_of_the_longest_known_model_name_contained_in_its_name(
+        self,
+    ) -> None:
         mini, whole = find_limits("openai/o1-mini-2024"), find_limits("o1")
         assert mini is not None
         assert whole is not None
