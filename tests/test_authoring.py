@@ -255,7 +255,7 @@ def test_tool_option_set_to_none_gets_its_default_value() -> None:
 
 @pytest.mark.parametrize("field", ["requires_env", "synonyms", "effects"])
 @pytest.mark.parametrize("words", ["KEY", [1]])
-def test_tool_options_that_require_lists_of_strings_reject_strings_and_numbers(
+def test_tool_option_that_requires_a_list_of_strings_rejects_a_string_or_a_number(
     field: str, words: Any
 ) -> None:
     with pytest.raises(InvalidTool, match=f"{field} must be a list of strings"):
@@ -954,7 +954,7 @@ def test_function_decorated_as_a_tool_can_still_be_called_like_a_plain_function(
     assert inspect.signature(plain) == inspect.signature(plain.__wrapped__)  # type: ignore[attr-defined]
 
 
-def test_attribute_tool_of_a_decorated_function_is_a_tool_with_the_name_of_the_function() -> None:
+def test_tool_attribute_of_a_decorated_function_is_a_tool_with_the_name_of_the_function() -> None:
     made = plain.tool
     assert (made.name, made.toolset, made.description) == ("plain", "user", "Twice.")
     assert call_tool(made, {"a": 4}) == 8
@@ -967,7 +967,7 @@ def test_options_passed_to_the_tool_decorator_are_set_on_the_tool() -> None:
     assert (made.requires_env, made.timeout) == (("KEY",), 3)
 
 
-def test_attribute_tool_of_a_decorated_function_always_returns_the_same_object() -> None:
+def test_tool_attribute_of_a_decorated_function_always_returns_the_same_object() -> None:
     assert plain.tool is plain.tool
 
 

@@ -186,7 +186,7 @@ def test_benchmark_draws_the_same_sample_of_messages_in_every_run(data: Path, tm
 
 
 @pytest.mark.usefixtures("measuring")
-def test_threshold_curve_of_the_need_classifier_ranges_from_tools_always_to_tools_never() -> None:
+def test_threshold_curve_of_the_tool_need_classifier_ranges_from_always_to_never_selecting_tools() -> None:
     from measuring.need import curve
 
     points = curve(chat=[0.1, 0.2, 0.7], needs=[0.6, 0.8])
@@ -257,7 +257,7 @@ def test_scale_benchmark_makes_the_same_variants_of_real_tools_in_every_process(
     assert len(digests) == 1
 
 
-def test_scale_benchmark_measures_real_tools_first_and_keeps_results_of_other_sizes(
+def test_scale_benchmark_prefers_real_tools_and_keeps_earlier_results_for_other_catalog_sizes(
     data: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "scale.json"

@@ -82,7 +82,9 @@ def workspace(tmp_path: Path) -> Workspace:
 # Defaults and short forms
 
 
-def test_settings_have_default_values_without_settings_files_and_variables(workspace: Workspace) -> None:
+def test_settings_have_default_values_without_settings_files_and_environment_variables(
+    workspace: Workspace,
+) -> None:
     config = workspace.load()
     assert config.tools == ToolsSettings()
     assert config.tools.selection == "eager"
@@ -333,7 +335,7 @@ def test_size_limit_of_the_project_settings_file_is_lower_than_that_of_the_user_
     assert error.file == str(workspace.project_file)
 
 
-def test_number_with_too_many_digits_is_rejected_in_files_variables_and_arguments(
+def test_very_large_number_as_a_settings_override_is_rejected_and_not_printed_in_the_error(
     workspace: Workspace,
 ) -> None:
     error = workspace.load_error(overrides={"tools.tool_search": 16**6000})
@@ -610,7 +612,7 @@ def test_user_settings_file_is_in_the_platform_configuration_directory_without_t
 # The environment
 
 
-def test_missing_env_returns_the_variables_that_are_unset_or_empty(workspace: Workspace) -> None:
+def test_function_missing_env_returns_the_variables_that_are_unset_or_empty(workspace: Workspace) -> None:
     config = workspace.load(env={"A": "1", "B": ""})
     assert config.missing_env(["A", "B", "C"]) == ("B", "C")
 
@@ -647,7 +649,7 @@ def test_variables_like_pwd_or_ssh_auth_sock_are_not_treated_as_secrets(
     assert workspace.load(env={name: "/home/me/project"}).secret_values() == ()
 
 
-def test_password_in_an_environment_variable_url_is_secret_in_encoded_and_decoded_form(
+def test_password_in_the_url_of_an_environment_variable_is_secret_both_encoded_and_decoded(
     workspace: Workspace,
 ) -> None:
     config = workspace.load(
@@ -713,7 +715,7 @@ def test_trusted_project_cannot_add_a_file_tool_directory_outside_the_project(
     )
 
 
-def test_extra_file_directory_replaced_by_a_symlink_after_trusting_the_project_is_ignored(
+def test_additional_file_directory_replaced_by_a_symlink_after_trusting_the_project_is_ignored(
     workspace: Workspace,
 ) -> None:
     data = workspace.project / "data"
@@ -758,7 +760,7 @@ def test_settings_of_an_untrusted_project_can_lower_a_limit_but_not_raise_it(
     assert get_value(limited(None, default + 1, trusted=True), key) == default + 1
 
 
-def test_loaded_settings_lose_their_trust_when_a_project_plugin_changes(
+def test_already_loaded_project_settings_lose_their_trust_when_a_plugin_of_the_project_changes(
     workspace: Workspace,
 ) -> None:
     plugin = workspace.project / ".toolfold" / "plugins" / "a.py"

@@ -1039,7 +1039,7 @@ async def test_parallel_call_starts_only_after_the_preceding_non_parallel_call_h
     assert [event for event, _ in pipeline.events] == ["slow ended", "run"]
 
 
-async def test_non_parallel_tool_called_through_tool_call_never_overlaps_another_call(
+async def test_non_parallel_tool_called_through_the_tool_call_bridge_never_overlaps_another_call(
     pipeline: Pipeline,
 ) -> None:
     crowd = ConcurrencyCounter()

@@ -134,7 +134,7 @@ def test_http_connection_uses_the_second_address_of_a_host_if_the_first_address_
                 assert connected.getpeername() == good.getsockname()
 
 
-def test_refused_http_connection_raises_an_error_in_every_event_loop() -> None:
+def test_refused_http_connection_raises_an_error_in_every_event_loop_implementation() -> None:
     with socket.socket() as bad:
         bad.bind(("127.0.0.1", 0))
         for make_loop in (asyncio.new_event_loop, make_network_loop):

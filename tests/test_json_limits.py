@@ -47,7 +47,7 @@ def count_empty(value: Any) -> int:
 
 
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
-def test_excess_found_in_json_text_agrees_with_the_item_count_and_depth_of_the_parsed_value(
+def test_limit_check_of_json_text_agrees_with_the_item_count_and_depth_of_the_parsed_value(
     value: Any, ascii_only: bool, indent: Any
 ) -> None:
     document = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode()

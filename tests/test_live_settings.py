@@ -397,7 +397,7 @@ def test_trust_setting_edited_by_a_starting_mcp_server_is_not_applied(
     assert runtime.config.mcp.servers["one"].trust == "pin"
 
 
-def test_lowered_trust_setting_of_a_server_added_after_another_server_ran_is_not_applied(
+def test_weakened_trust_setting_of_an_mcp_server_added_after_another_server_ran_is_not_applied(
     settings: Settings, open_live: Open
 ) -> None:
     one = {**server_entry(), "trust": "pin"}

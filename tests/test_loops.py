@@ -305,7 +305,7 @@ def test_garbage_collecting_the_event_loops_object_closes_its_loops() -> None:
     assert used.is_closed()
 
 
-def test_garbage_collecting_event_loops_whose_loop_is_already_closed_raises_no_error(
+def test_garbage_collecting_an_event_loops_object_whose_loops_are_already_closed_raises_no_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     complaints: list[object] = []
@@ -569,7 +569,7 @@ async def test_cancelling_the_task_that_awaits_a_call_cancels_the_called_corouti
     assert ended.is_set()
 
 
-async def test_coroutine_that_cancels_its_own_task_raises_escaped_exception_to_its_caller(
+async def test_caller_gets_escaped_exception_if_the_called_coroutine_cancels_its_own_task(
     loops: EventLoops,
 ) -> None:
     async def give_up() -> None:

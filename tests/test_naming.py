@@ -170,7 +170,9 @@ def test_tool_added_to_a_second_registry_can_be_found_by_its_original_name_and_s
         "\u200b{0}\ufeff",
     ],
 )
-def test_bridge_tool_name_with_added_spaces_or_underscores_is_rejected(bridge: str, disguise: str) -> None:
+def test_reserved_name_such_as_tool_search_is_rejected_even_with_added_spaces_or_underscores(
+    bridge: str, disguise: str
+) -> None:
     registry = Registry()
     with pytest.raises(ReservedName, match="reserved for the runtime's own bridge tools"):
         registry.add(tool(disguise.format(bridge)))
@@ -197,7 +199,7 @@ def look_alikes(draw: st.DrawFn) -> str:
 @example("toolſearch")
 @example("ｔｏｏｌ＿ｃａｌｌ")
 @example("to\u200bol_des\u00adcribe")
-def test_tool_name_that_looks_like_a_bridge_tool_name_is_rejected(name: str) -> None:
+def test_tool_name_that_looks_like_a_reserved_name_such_as_tool_search_is_rejected(name: str) -> None:
     registry = Registry()
     with pytest.raises(ReservedName):
         registry.add(tool(name))
@@ -208,18 +210,20 @@ def test_tool_name_that_looks_like_a_bridge_tool_name_is_rejected(name: str) -> 
     "name",
     ["tool_searcher", "my_tool_call", "tool_call_2", "tool", "search_tools", "日本_tool_call", "toolcalls"],
 )
-def test_tool_name_that_contains_a_bridge_tool_name_is_allowed(name: str) -> None:
+def test_tool_name_that_contains_a_reserved_name_such_as_tool_search_is_allowed(name: str) -> None:
     assert not is_reserved(name)
     assert Registry().add(tool(name)).name not in BRIDGE_NAMES
 
 
 @modest
 @given(any_text)
-def test_short_names_generated_from_arbitrary_text_never_equal_a_bridge_tool_name(name: str) -> None:
+def test_short_names_generated_from_arbitrary_text_never_equal_a_reserved_name_such_as_tool_search(
+    name: str,
+) -> None:
     assert not any(is_reserved(form) for form in short_names(name))
 
 
-def test_tool_with_a_bridge_tool_name_as_short_or_original_name_is_rejected() -> None:
+def test_tool_with_a_reserved_short_or_original_name_such_as_tool_search_is_rejected() -> None:
     registry = Registry()
     shown_as_bridge = replace(tool("harmless"), name="tool_call", original_name="harmless")
     called_as_bridge = replace(tool("harmless"), original_name="tool_call")

@@ -475,7 +475,7 @@ def test_toolfold_call_command_inside_a_tool_call_cannot_disable_approval(
     assert target.exists()
 
 
-def test_config_set_run_by_a_process_unrelated_to_the_open_runtime_succeeds(
+def test_command_config_set_run_by_a_process_unrelated_to_the_open_runtime_succeeds(
     runtime: Runtime, home: Path, tmp_path: Path
 ) -> None:
     """Runs in a process that is no descendant of the runtime."""
@@ -498,7 +498,7 @@ def test_config_set_run_by_a_process_unrelated_to_the_open_runtime_succeeds(
     assert "rag_top_k: 7" in (home / "config.yaml").read_text()
 
 
-def test_find_tool_call_returns_nothing_on_systems_without_resource_limits_and_user_ids() -> None:
+def test_function_find_tool_call_returns_nothing_on_systems_without_resource_limits_and_user_ids() -> None:
     code = (
         "import os, sys\n"
         "sys.modules['resource'] = None\n"

@@ -146,7 +146,7 @@ def test_ordinary_messages_are_not_changed_by_redaction(text: str) -> None:
         "token=\nrm -rf docs",
     ],
 )
-def test_executed_code_in_a_variable_with_a_secret_name_is_not_redacted(
+def test_command_that_is_run_from_a_variable_named_token_or_password_is_not_redacted(
     command: str,
 ) -> None:
     assert Redaction()(command) == command
@@ -223,7 +223,7 @@ def test_secret_is_redacted_in_each_of_300_spellings_in_commands_and_texts(spell
         assert redacted.split()[0] in text or HIDDEN in redacted.split()[0]
 
 
-def test_redaction_corpora_contain_at_least_300_texts_with_secrets_and_120_lookalikes() -> None:
+def test_data_of_redaction_contains_at_least_300_texts_with_secrets_and_120_lookalikes() -> None:
     assert len(set(SPELLINGS)) >= 300
     assert len(set(LOOKALIKES)) >= 120
 

@@ -155,7 +155,7 @@ def test_tool_with_the_name_of_a_tool_in_another_toolset_replaces_that_tool_with
     )
 
 
-def test_registering_a_used_name_with_override_false_raises_and_keeps_the_earlier_tool(
+def test_registering_a_used_name_with_override_false_raises_an_error_and_keeps_the_earlier_tool(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = registry.add(tool("search", "web"))
@@ -421,7 +421,7 @@ def test_lookup_prefers_the_registered_name_of_a_tool_over_the_original_name_of_
     assert registry.snapshot().find("search") is real
 
 
-def test_snapshot_method_named_returns_all_tools_with_the_given_short_or_original_name(
+def test_registry_snapshot_returns_all_tools_that_have_a_given_short_or_original_name(
     registry: Registry,
 ) -> None:
     first = registry.add(replace(tool("first"), original_name="search"))

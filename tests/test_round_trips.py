@@ -139,7 +139,9 @@ def test_scripted_model_calls_tool_search_if_the_needed_tool_is_not_in_the_reque
     assert called_tools(ask_model(address, "row", "tool_search")) == [("tool_search", {"query": "go"})]
 
 
-def test_scripted_model_uses_tool_call_for_a_tool_described_in_the_user_message(address: str) -> None:
+def test_scripted_model_uses_the_tool_call_bridge_for_a_tool_described_in_the_user_message(
+    address: str,
+) -> None:
     message = ask_model(
         address, "tool_search", "tool_call", told="\n\n<tools>\n- sail(knots: integer): Go.\n</tools>"
     )

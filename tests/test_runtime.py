@@ -125,7 +125,7 @@ class TestToolDefinitions:
             mine["function"]["parameters"]["properties"]["x"] = {}
         assert definition_names(two_tools.get_tool_definitions(["alpha"])) == {"alpha_go"}
 
-    def test_adapt_function_of_a_tool_receives_only_the_names_of_listed_tools(
+    def test_function_that_adapts_a_tool_description_receives_only_the_names_of_listed_tools(
         self, two_tools: Runtime
     ) -> None:
         def adapt(definition: Definition, present: frozenset[str]) -> Definition:
@@ -330,7 +330,7 @@ class TestToolsets:
     @pytest.mark.parametrize(
         "name", ["all", "file", "toolfold-gateway", "web_tools", "mcp-github", "brought"]
     )
-    def test_settings_toolset_with_the_name_of_an_existing_toolset_is_a_config_error(
+    def test_toolset_in_the_settings_with_the_name_of_an_existing_toolset_raises_config_error(
         self, name: str, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         (home / "plugins").mkdir()
@@ -393,7 +393,7 @@ class TestConfiguredScope:
         assert "not available" in runtime.handle_function_call("read_file", {"path": "x"})
 
     @pytest.mark.parametrize("key", ["tools.enabled_toolsets", "tools.disabled_toolsets"])
-    def test_enabling_an_unknown_toolset_in_the_settings_is_a_config_error(
+    def test_enabling_an_unknown_toolset_in_the_settings_raises_config_error(
         self, key: str, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         block, name = key.split(".")
@@ -404,7 +404,7 @@ class TestConfiguredScope:
         assert f"{home / 'config.yaml'}:2" in str(refused.value)
         assert refused.value.key == key
 
-    def test_settings_toolset_that_includes_an_unknown_toolset_is_a_config_error(
+    def test_toolset_in_the_settings_that_includes_an_unknown_toolset_raises_config_error(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         with pytest.raises(ConfigError, match=r"toolsets\.risky: there is no toolset 'fiel'"):
@@ -462,7 +462,9 @@ class TestRuntimeRegistry:
         assert "not available" in runtime.handle_function_call("greet", {"name": "Ada"})
 
     @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "tool_call", "TOOL-CALL", "tool call"])
-    def test_registering_a_bridge_tool_name_is_rejected(self, name: str, runtime: Runtime) -> None:
+    def test_registering_a_tool_with_a_reserved_name_such_as_tool_search_is_rejected(
+        self, name: str, runtime: Runtime
+    ) -> None:
         before = runtime.registry.snapshot()
         with pytest.raises(ReservedName):
             runtime.registry.register(name=name, toolset="t", schema={}, handler=print)
@@ -689,7 +691,7 @@ def test_large_results_of_two_calls_without_a_task_id_are_stored_in_separate_dir
     assert Path(stored[0]).parent != Path(stored[1]).parent
 
 
-def test_tool_in_a_toolset_named_like_a_preset_is_not_granted_with_the_preset(
+def test_tool_in_a_toolset_named_like_a_preset_toolset_is_not_granted_with_the_preset_toolset(
     runtime: Runtime,
 ) -> None:
     runtime.registry.add(recording_tool("stranger", "toolfold-gateway", []))

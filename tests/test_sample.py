@@ -52,7 +52,7 @@ def test_every_tool_of_the_sample_catalog_is_valid() -> None:
         assert jsonschema_rs.meta.is_valid(function["parameters"])
 
 
-def test_sample_contains_at_least_120_messages_and_20_messages_of_each_kind(
+def test_sample_data_contains_at_least_120_messages_and_20_messages_of_each_kind(
     queries: list[dict[str, Any]],
 ) -> None:
     kinds = Counter(query["kind"] for query in queries)

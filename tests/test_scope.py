@@ -131,7 +131,7 @@ def test_toolset_declared_with_the_name_of_a_registered_toolset_extends_the_regi
     assert toolsets.resolve("web") == {"search", "read"}
 
 
-def test_toolset_all_contains_every_tool_even_if_it_is_included_in_another_toolset() -> None:
+def test_toolset_named_all_contains_every_tool_even_if_another_toolset_includes_it() -> None:
     tools = snapshot(web=["search"], file=["read"])
     toolsets = Toolsets(tools, [Toolset("everything", includes=(ALL,))])
     assert toolsets.resolve(ALL) == toolsets.resolve("everything") == {"search", "read"}
@@ -393,7 +393,7 @@ def test_appending_to_the_list_of_toolsets_after_creating_a_scope_does_not_chang
     assert scope.granted(toolsets) == {"search", "fetch"}
 
 
-def test_toolset_that_lists_an_ambiguous_original_name_contains_none_of_its_tools() -> None:
+def test_toolset_that_lists_an_original_name_shared_by_two_tools_contains_neither_of_the_tools() -> None:
     registry = Registry()
     registry.add(replace(tool("mine_read", "mcp-mine"), original_name="files/read"))
     bundle = Toolset("review", "", ("files/read",))

@@ -405,11 +405,13 @@ class TestTurn:
         assert "use patch" in description(open_test_runtime())
         assert "patch" not in description(open_test_runtime({"tools.disabled": ["patch"]}))
 
-    async def test_async_prepare_returns_the_same_turn_as_assemble(self, three_tools: Runtime) -> None:
+    async def test_async_method_prepare_returns_the_same_tool_definitions_as_the_sync_methods_of_a_session(
+        self, three_tools: Runtime
+    ) -> None:
         session = three_tools.session(["alpha", "beta"])
         assert (await session.prepare()).definitions() == session.definitions()
 
-    async def test_async_prepare_request_returns_the_same_request_as_request_without_blocking_the_event_loop(
+    async def test_async_prepare_request_builds_the_same_request_as_sync_code_without_blocking_the_loop(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         loop_went_on = threading.Event()

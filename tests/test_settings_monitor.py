@@ -188,7 +188,7 @@ def test_settings_change_by_a_command_of_the_user_during_a_call_is_not_reported(
     assert pending(home) == {}
 
 
-def test_config_set_does_not_hide_an_earlier_settings_edit_by_another_program(
+def test_command_config_set_does_not_hide_an_earlier_settings_edit_by_another_program(
     home: Path, config_file: Path
 ) -> None:
     record = SettingsRecord(home / "state")
@@ -254,7 +254,7 @@ LIMITED_PROCESS = (
 
 
 @pytest.mark.parametrize("limit", [command_limit(CLIENT), command_limit(CLIENT) - 1024, 1 << 20])
-def test_process_with_at_most_the_memory_limit_of_tool_commands_is_attributed_to_a_tool_call(
+def test_process_whose_memory_limit_is_at_most_that_of_tool_commands_is_attributed_to_a_tool_call(
     limit: int,
 ) -> None:
     command = [sys.executable, "-c", LIMITED_PROCESS, str(limit)]
@@ -299,7 +299,7 @@ def test_settings_change_by_a_tool_call_that_kills_the_runtime_is_reported_at_th
         open_test_runtime()
 
 
-def test_settings_change_without_running_calls_while_mcp_servers_run_is_only_reported(
+def test_settings_change_while_mcp_servers_but_no_calls_run_is_reported_and_needs_no_acceptance(
     home: Path, config_file: Path
 ) -> None:
     reported: list[tuple[str, str]] = []
@@ -316,7 +316,7 @@ def test_settings_change_without_running_calls_while_mcp_servers_run_is_only_rep
     assert pending(home) == {}
 
 
-def test_settings_changed_by_a_tool_call_take_effect_after_config_accept(
+def test_settings_changed_by_a_tool_call_take_effect_after_the_user_runs_the_command_config_accept(
     runtime: Runtime,
     open_test_runtime: RuntimeOpener,
     home: Path,
@@ -335,7 +335,7 @@ def test_settings_changed_by_a_tool_call_take_effect_after_config_accept(
     assert open_test_runtime().config.tools.rag_top_k == 8
 
 
-def test_config_restore_restores_the_previous_settings(
+def test_command_config_restore_undoes_a_settings_change_of_a_tool_call(
     runtime: Runtime, open_test_runtime: RuntimeOpener, config_file: Path, toolfold: Callable[..., int]
 ) -> None:
     before = config_file.read_bytes()
@@ -354,7 +354,7 @@ def test_runtime_starts_after_the_user_has_reverted_the_settings_change_of_a_too
     open_test_runtime()
 
 
-def test_config_set_is_refused_until_a_settings_change_of_a_tool_call_is_accepted_or_restored(
+def test_command_config_set_is_refused_until_a_settings_change_of_a_tool_call_is_accepted_or_undone(
     runtime: Runtime, config_file: Path, toolfold: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     run_command(runtime, f"sed -i s/7/8/ {config_file}")
@@ -456,7 +456,7 @@ def test_restoring_an_old_settings_file_during_a_call_is_reported_as_a_change(
     assert list(pending(home)) == [config_file]
 
 
-def test_config_set_during_a_call_is_not_reported_even_if_the_settings_record_was_deleted(
+def test_settings_change_by_toolfold_during_a_call_is_not_reported_even_if_the_record_was_deleted(
     home: Path, config_file: Path
 ) -> None:
     record = SettingsRecord(home / "state")
@@ -629,7 +629,7 @@ def test_settings_change_is_not_accepted_if_the_file_changed_again_after_the_dif
     assert list(pending(home)) == [config_file]
 
 
-def test_config_accept_shows_a_diff_with_redacted_secrets_and_the_number_of_omitted_lines(
+def test_command_config_accept_shows_a_diff_with_redacted_secrets_and_the_number_of_omitted_lines(
     home: Path, config_file: Path, toolfold: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     secret = "ghp_" + "a1B2" * 9

@@ -74,7 +74,9 @@ def found_names(session: Session, query: str, **args: Any) -> list[str]:
 # -- a conversation -------------------------------------------------------------------------------------
 
 
-def test_tool_found_by_tool_search_can_be_called_through_tool_call(desk: Runtime, ran: list[Any]) -> None:
+def test_tool_found_by_tool_search_can_be_called_through_the_tool_call_bridge(
+    desk: Runtime, ran: list[Any]
+) -> None:
     session = desk.session(["mcp-hub", "file"])
     assert shown_names(session) == ["patch", "read_file", "search_files", "write_file", *BRIDGE]
     (match, *_) = parse_answer(session.call_sync("tool_search", {"query": "list a folder"}))["matches"]
@@ -88,7 +90,7 @@ def test_tool_found_by_tool_search_can_be_called_through_tool_call(desk: Runtime
     assert ran == [("hub_list_folder", {"path": "/a"})]
 
 
-def test_error_for_invalid_arguments_passed_through_tool_call_contains_their_path_and_schema(
+def test_error_for_invalid_arguments_in_the_tool_call_bridge_contains_their_path_and_the_schema(
     desk: Runtime, ran: list[Any]
 ) -> None:
     session = desk.session(["mcp-hub"])
@@ -108,7 +110,7 @@ def test_deferred_tool_can_be_called_directly_by_its_name(desk: Runtime, ran: li
 
 
 @pytest.mark.parametrize("arguments", [None, "", "  ", "{}", {}])
-def test_tool_call_with_null_blank_or_empty_arguments_runs_a_tool_without_parameters(
+def test_tool_call_bridge_with_null_blank_or_empty_arguments_runs_a_tool_without_parameters(
     arguments: Any, desk: Runtime, ran: list[Any]
 ) -> None:
     add(desk, "hub_ping", "mcp-hub", ran, parameters={})
@@ -146,7 +148,9 @@ def search(session: Session, query: str, **args: Any) -> Json:
 
 
 @pytest.mark.parametrize("assembled", [True, False])
-def test_tool_search_results_exclude_core_tools(desk: Runtime, assembled: bool) -> None:
+def test_tool_search_results_exclude_core_tools_which_are_always_in_the_request(
+    desk: Runtime, assembled: bool
+) -> None:
     session = desk.session(["mcp-hub", "file"])
     if assembled:
         session.assemble()
@@ -156,7 +160,9 @@ def test_tool_search_results_exclude_core_tools(desk: Runtime, assembled: bool) 
 
 
 @pytest.mark.parametrize("assembled", [True, False])
-def test_tool_search_for_a_core_tool_advises_calling_it_directly(desk: Runtime, assembled: bool) -> None:
+def test_tool_search_for_a_core_tool_advises_calling_the_tool_directly(
+    desk: Runtime, assembled: bool
+) -> None:
     session = desk.session(["mcp-hub", "file"])
     if assembled:
         session.assemble()
@@ -167,7 +173,7 @@ def test_tool_search_for_a_core_tool_advises_calling_it_directly(desk: Runtime, 
 
 
 @pytest.mark.parametrize("assembled", [True, False])
-def test_tool_call_refuses_a_core_tool_and_advises_calling_it_directly(
+def test_tool_call_bridge_refuses_a_core_tool_and_advises_calling_the_tool_directly(
     desk: Runtime, assembled: bool, ran: list[Any]
 ) -> None:
     add(desk, "own_list", "own", ran, core=True)
@@ -185,7 +191,7 @@ def test_tool_call_refuses_a_core_tool_and_advises_calling_it_directly(
     assert session.call_sync("own_list", {"path": "/"}).ok
 
 
-def test_tool_listed_in_always_load_is_visible_and_cannot_be_called_through_tool_call(
+def test_tool_in_the_setting_always_load_is_visible_and_refused_by_the_tool_call_bridge(
     open_test_runtime: RuntimeOpener, ran: list[Any]
 ) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.tool_search.always_load": ["hub_go"]})
@@ -238,7 +244,7 @@ def test_tool_search_result_contains_the_number_of_deferred_tools_granted_to_the
 # -- hooks, approval and logs ------------------------------------------------------------------
 
 
-def test_hooks_of_a_call_through_tool_call_receive_the_inner_tool_and_its_arguments(
+def test_hooks_of_a_call_through_the_tool_call_bridge_receive_the_inner_tool_and_its_arguments(
     desk: Runtime, ran: list[Any]
 ) -> None:
     before: list[str] = []
@@ -262,7 +268,7 @@ def test_pre_hook_can_refuse_a_tool_search_call(desk: Runtime) -> None:
     assert desk.session().call_sync("tool_search", {"query": "a folder"}).ok
 
 
-def test_approval_request_for_a_call_through_tool_call_names_the_inner_tool(
+def test_approval_request_for_a_call_through_the_tool_call_bridge_names_the_inner_tool(
     desk: Runtime, ran: list[Any]
 ) -> None:
     asked: list[tuple[str, Json]] = []
@@ -278,7 +284,7 @@ def test_approval_request_for_a_call_through_tool_call_names_the_inner_tool(
     assert ran == []
 
 
-def test_log_line_of_a_call_through_tool_call_names_the_inner_tool(
+def test_log_line_of_a_call_through_the_tool_call_bridge_contains_the_name_of_the_inner_tool(
     desk: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(_args: Json) -> None:
@@ -389,7 +395,7 @@ def call_by_all_routes(session: Session, name: str) -> Iterator[ToolResult]:
 
 @pytest.mark.parametrize("assembled", [True, False])
 @pytest.mark.parametrize("name", ["vault_open", "no_such_tool"])
-def test_ungranted_tool_returns_the_same_error_when_called_directly_or_through_tool_call(
+def test_ungranted_tool_returns_the_same_error_when_called_directly_or_through_the_tool_call_bridge(
     name: str, assembled: bool, desk: Runtime, ran: list[Any]
 ) -> None:
     scoped = desk.session(["mcp-hub"])
@@ -421,7 +427,7 @@ def test_tool_search_returns_no_results_in_a_session_without_granted_tools(
     assert ran == []
 
 
-def test_disabled_tools_cannot_be_found_by_tool_search_or_called_through_tool_call(
+def test_disabled_tools_cannot_be_found_by_tool_search_or_called_through_the_tool_call_bridge(
     open_test_runtime: RuntimeOpener, ran: list[Any]
 ) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.disabled": ["hub_wipe", "mcp-vault"]})
@@ -435,7 +441,7 @@ def test_disabled_tools_cannot_be_found_by_tool_search_or_called_through_tool_ca
     assert ran == []
 
 
-def test_settings_always_load_and_defer_do_not_grant_tools_outside_the_toolsets_of_a_session(
+def test_settings_named_always_load_and_defer_do_not_grant_tools_outside_the_toolsets_of_a_session(
     open_test_runtime: RuntimeOpener, ran: list[Any]
 ) -> None:
     lists = {"tools.tool_search.always_load": ["vault_open"], "tools.tool_search.defer": ["vault_list"]}
@@ -681,13 +687,15 @@ def test_bridge_tool_called_with_malformed_arguments_returns_an_error_and_runs_n
         "\u202ehub_list_folder",
     ],
 )
-def test_tool_call_with_a_lookalike_tool_name_runs_no_tool(name: str, bad: tuple[Session, list[Any]]) -> None:
+def test_tool_call_bridge_with_a_name_that_looks_like_the_name_of_a_tool_runs_no_tool(
+    name: str, bad: tuple[Session, list[Any]]
+) -> None:
     error = call_error(bad, "tool_call", {"name": name, "arguments": {"path": "/"}})
     assert "is not available in this session" in error
 
 
 @check_cases("name", ["tооl_call", "Tool_Call", "tool_call ", "tool-call", "ｔｏｏｌ_ｃａｌｌ"])
-def test_call_with_a_lookalike_of_the_bridge_name_tool_call_is_rejected(
+def test_call_of_a_tool_whose_name_looks_like_tool_call_is_rejected(
     name: str, bad: tuple[Session, list[Any]]
 ) -> None:
     arguments = {"name": "hub_list_folder", "arguments": {"path": "/"}}
@@ -744,7 +752,7 @@ def test_bridge_tools_return_json_for_arbitrary_arguments_and_run_a_tool_only_if
     assert result.name in {*BRIDGE_NAMES} or result.name == "hub_list_folder" or not result.ok
 
 
-def test_tool_describe_does_not_reveal_a_secret_in_the_reason_of_a_failed_check(
+def test_result_of_tool_describe_does_not_reveal_a_secret_in_the_reason_of_a_failed_check(
     home: Path, ran: list[Any]
 ) -> None:
     secret = "hunter2-super-secret-value"
@@ -778,7 +786,7 @@ def test_agent_level_tools_are_neither_described_nor_suggested_in_a_session_with
         session.assemble()
 
 
-def test_unavailable_tool_called_by_an_ambiguous_original_name_does_not_run(
+def test_unavailable_tool_called_by_an_original_name_shared_with_another_tool_does_not_run(
     desk: Runtime, ran: list[Any]
 ) -> None:
     for name, toolset, works in (("hub_read", "mcp-hub", False), ("vault_read", "mcp-vault", True)):
