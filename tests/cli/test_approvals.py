@@ -406,7 +406,7 @@ class TestRevoke:
     ) -> None:
         done = toolfold("approvals", "revoke", "rm z")
         assert done.code == 4
-        assert "there is no entry 'rm z'" in done.err
+        assert "there is no allow-list entry 'rm z'" in done.err
         assert toolfold("approvals", "revoke").code == 2
 
 

@@ -115,7 +115,7 @@ class TestMigrations:
         database.execute(
             "INSERT INTO migrations (number, name) VALUES (%s, 'from the future')", (LATEST + 1,)
         )
-        with pytest.raises(ConfigError, match="knows versions up to"):
+        with pytest.raises(ConfigError, match="supports versions up to"):
             open_database(database_url)
 
 

@@ -285,11 +285,11 @@ def register(plugin):
         ("plugin.hook('pre_tool_call', 'text')", "SourceError"),
         (
             "plugin.toolset('other', tools='first')",
-            "SourceError: tools and includes of a toolset must be lists of names",
+            "SourceError: `tools` and `includes` of a toolset must be lists of names",
         ),
         (
             "plugin.toolset('other', includes=[1])",
-            "SourceError: tools and includes of a toolset must be lists of names",
+            "SourceError: `tools` and `includes` of a toolset must be lists of names",
         ),
         ("plugin.toolset(5)", "SourceError: the name and the description of a toolset must be strings"),
         ("plugin.hooks.append(('pre_tool_call', 5))", "AttributeError"),

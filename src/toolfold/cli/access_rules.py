@@ -85,7 +85,9 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
             _require_existing_rules(f"the {kind} {name}", rules, (*account.allowed, *account.denied))
             kept = replace(account, allowed=_without(account.allowed), denied=_without(account.denied))
             if select_tool_rules(account.allowed) and not select_tool_rules(kept.allowed):
-                print_note(f"The {kind} has no rules that allow anything now, so these limit it no longer.")
+                print_note(
+                    f"No rule allows the {kind} a tool now, so the {kind} is not limited to allowed tools."
+                )
             return kept
 
         def _without(known: tuple[str, ...]) -> tuple[str, ...]:
@@ -136,8 +138,8 @@ def _require_known_provider(config: Config, name: str) -> None:
     if name not in providers:
         near = did_you_mean(closest_names(name, providers))
         raise NotFound(
-            f"there is no model provider {name!r}.{near} `key:*` stands for all; known are"
-            f" {', '.join(sorted(providers))}."
+            f"there is no model provider {name!r}.{near} `key:*` stands for all providers; known "
+            f"providers: {', '.join(sorted(providers))}."
         )
 
 

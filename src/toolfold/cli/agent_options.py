@@ -220,4 +220,4 @@ def find_session(store: SessionStore, text: str) -> SessionRecord:
     if len(found) == 1:
         return found[0]
     problem = f"{len(found)} sessions start with" if found else "there is no session"
-    raise NotFound(f"{problem} {text!r}. `toolfold sessions list` lists them.")
+    raise NotFound(f"{problem} {text!r}. `toolfold sessions list` lists all sessions.")

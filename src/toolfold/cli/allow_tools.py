@@ -133,7 +133,9 @@ def _find_tool(snapshot: Snapshot, name: str) -> Tool:
     found = snapshot.named(name)
     if not found:
         near = did_you_mean(closest_names(name, snapshot))
-        raise NotFound(f"there is no tool and no MCP server {name!r}.{near} `toolfold tools list` lists all.")
+        raise NotFound(
+            f"there is no tool and no MCP server {name!r}.{near} `toolfold tools list` lists all tools."
+        )
     if len(found) > 1 and found[0].name != name:
         names = ", ".join(each.name for each in found)
         raise click.ClickException(f"{name!r} matches several tools: {names}. Use one of these names.")

@@ -229,7 +229,7 @@ def _resolve_entry(text: str, known: tuple[str, ...]) -> str:
         return text
     if text.isdecimal() and 0 < int(text) <= len(known):
         return known[int(text) - 1]
-    raise NotFound(f"there is no entry {text!r}. `toolfold approvals list` lists all entries.")
+    raise NotFound(f"there is no allow-list entry {text!r}. `toolfold approvals list` lists all entries.")
 
 
 def _preview_as_json(preview: ApprovalPreview) -> dict[str, Any]:

@@ -215,7 +215,7 @@ def _validate_options(options: _ConnectOptions, *, undo: bool, keep_changes: boo
     _validate_undo(undo=undo, keep_changes=keep_changes, has_options=has_options)
     if options.uvx and options.url:
         raise click.UsageError(
-            "use either --uvx, which starts a gateway, or --http, which connects to a running one"
+            "use either --uvx, which starts a gateway, or --http, which connects to a running gateway"
         )
     if options.token_variable and not options.url:
         raise click.UsageError(

@@ -85,7 +85,7 @@ def _jobs(invocation: Invocation) -> Iterator[ScheduledJobs]:
     type=_MISSED,
     default="once",
     show_default=True,
-    help="After missed runs, run the job once or skip them.",
+    help="What to do about missed runs: run the job once, or skip the runs.",
 )
 @click.option(
     "--time-zone", default="", metavar="ZONE", help="Time zone of the schedule, such as Europe/Berlin."
@@ -219,7 +219,9 @@ def show(invocation: Invocation, job: str, last: int, as_json: bool) -> None:
 @click.option(
     "--to", "send_to", metavar="TARGET", help="Send each result to this message target; empty for none."
 )
-@click.option("--missed", type=_MISSED, help="After missed runs, run the job once or skip them.")
+@click.option(
+    "--missed", type=_MISSED, help="What to do about missed runs: run the job once, or skip the runs."
+)
 @click.option("--time-zone", "zone", metavar="ZONE", help="Time zone of the schedule, such as Europe/Berlin.")
 @click.option("--model", metavar="PROVIDER:MODEL", help="Model to use; empty for the setting cron.model.")
 @click.pass_obj

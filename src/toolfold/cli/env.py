@@ -124,7 +124,7 @@ def _select_backend(invocation: Invocation, backend: str | None) -> tuple[Config
     known = backend_names()
     if name not in known:
         hint = did_you_mean(closest_names(name, known)) or f" Known backends: {', '.join(known)}."
-        raise NotFound(f"there is no backend {name!r}.{hint} `toolfold env list` describes them.")
+        raise NotFound(f"there is no backend {name!r}.{hint} `toolfold env list` describes all backends.")
     return config, name
 
 

@@ -175,7 +175,7 @@ def _forget_all(store: LearnedMessageStore) -> int:
         if not isinstance(store, LearnedStore):
             raise click.ClickException(f"what was learned cannot be changed: {error}") from None
         store.delete_file()
-        print_note(f"the file was damaged ({escape_text(str(error))}) and is deleted")
+        print_note(f"the file of learned messages was damaged ({escape_text(str(error))}) and is deleted")
         return 0
 
 

@@ -50,7 +50,9 @@ def review(invocation: Invocation, names: tuple[str, ...], all_: bool, yes: bool
     be called until you accept it here. With --json, nothing is asked and nothing is accepted.
     """
     if yes and not all_:
-        raise click.UsageError("--yes needs --all, because it accepts every tool that waits for review")
+        raise click.UsageError(
+            "--yes can be used only with --all: it accepts every tool that waits for review"
+        )
     config = invocation.load_config()
     chosen = select_servers(config, names)
     held_tools, tool_names = _find_held_tools(config, chosen), load_tool_names(config, chosen)

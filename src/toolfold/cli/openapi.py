@@ -71,7 +71,8 @@ class ApiPlan:
 @click.argument("source", metavar="FILE|URL")
 @click.option(
     "--name",
-    help="Name of the API; the names of its tools start with it. Default: made from the document's title.",
+    help="Name of the API, with which the names of its tools start. Default: derived from "
+    "the document's title.",
 )
 @click.option(
     "--url", "base_url", help="Base URL of requests to the API. Default: the first server in the document."

@@ -65,7 +65,7 @@ _HOST_HINT = (
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
-    help="Port to listen on; 0 chooses a free one. Default: gateway.port.",
+    help="Port to listen on; 0 for a free port. Default: gateway.port.",
 )
 @_toolset_option
 @click.pass_obj
@@ -320,7 +320,9 @@ def _reload_on_hangup(runtime: Runtime) -> None:
 
     def reload() -> None:
         changes = runtime.check_settings()
-        log.info("settings were read again after SIGHUP; changed: %s", ", ".join(changes) or "nothing")
+        log.info(
+            "the settings were read again after SIGHUP; changed settings: %s", ", ".join(changes) or "nothing"
+        )
 
     if hasattr(signal, "SIGHUP") and not sys.stdin.isatty():
         loop = asyncio.get_running_loop()

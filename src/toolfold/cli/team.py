@@ -114,7 +114,7 @@ def remove(invocation: Invocation, name: str, yes: bool) -> int:
         f"team {escape_text(name)}, members: {escape_text(', '.join(found['members'][:20])) or 'none'}"
         f"{' …' if len(found['members']) > 20 else ''}"
     )
-    print_note("Its rules and limits are deleted with it:")
+    print_note("The rules and limits of the team are deleted too:")
     print_access_changes(directory, directory.without_team(name))
     print_lost_limits(directory.teams[name])
     if not confirm("Remove this team?", yes):

@@ -63,7 +63,7 @@ def add(
     token = tokens.add(name, toolsets or None, may_use_keys=may_use_keys, user_id=user_id, denied=denied)
     print_note(f"Token for {escape_text(name)}. Store it now; it cannot be shown again:")
     print_line(token)
-    print_note(f"Clients send it as `Authorization: Bearer {token[:6]}…`.")
+    print_note(f"Clients send the token as `Authorization: Bearer {token[:6]}…`.")
     if is_first:
         print_note(
             "From now on, every client of `toolfold serve` needs a token, unless"

@@ -40,7 +40,7 @@ _OPENER_TIMEOUT_S = 10.0
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
-    help="Port to listen on; 0 chooses a free one. Default: dashboard.port.",
+    help="Port to listen on; 0 for a free port. Default: dashboard.port.",
 )
 @click.option("--no-browser", is_flag=True, help="Print the link without opening a browser.")
 @click.pass_obj

@@ -158,7 +158,7 @@ def remove(invocation: Invocation, name: str, yes: bool) -> int:
         f"user {escape_text(name)}, teams: {escape_text(', '.join(found['teams'])) or 'none'}, tokens:"
         f" {escape_text(', '.join(found['tokens'])) or 'none'}"
     )
-    print_note("Its tokens, credentials, scheduled jobs and learned messages are deleted with it.")
+    print_note("The tokens, credentials, scheduled jobs and learned messages of the user are deleted too.")
     if not confirm("Remove this user?", yes):
         print_line("nothing was removed.")
         return EXIT_FAILED

@@ -38,13 +38,17 @@ class ApiSettings(Section):
         json_schema_extra=USER_ONLY,
     )
     timeout_seconds: Number = Field(
-        default=60.0, gt=0, le=600, description="Time limit of one request.", json_schema_extra=USER_ONLY
+        default=60.0,
+        gt=0,
+        le=600,
+        description="Time limit of one request to the API.",
+        json_schema_extra=USER_ONLY,
     )
     max_bytes: Integer = Field(
         default=2_000_000,
         ge=1_000,
         le=100_000_000,
-        description="Maximum size of a response; the rest is left out.",
+        description="Maximum size of a response of the API; longer responses are truncated.",
         json_schema_extra=USER_ONLY,
     )
 

@@ -83,13 +83,13 @@ class DashboardSettings(Section):
         default=8_766,
         ge=0,
         le=65_535,
-        description="Port that `toolfold ui` listens on; 0 for a free one.",
+        description="Port that `toolfold ui` listens on; 0 for a free port.",
         json_schema_extra=USER_ONLY,
     )
     history: bool = Field(
         default=True,
-        description="Store the time, tool, duration and outcome of each call; if false, the dashboard"
-        " shows only what happened since it was started.",
+        description="Store the time, tool, duration and outcome of each call; if false, the "
+        "dashboard shows only calls since it was started.",
         json_schema_extra=USER_ONLY,
     )
     history_days: Integer = Field(

@@ -108,7 +108,7 @@ class GatewaySettings(Section):
         default=8_765,
         ge=0,
         le=65_535,
-        description="Port that `toolfold serve` listens on; 0 for a free one.",
+        description="Port that `toolfold serve` listens on; 0 for a free port.",
         json_schema_extra=USER_ONLY,
     )
     url: SecureUrl = Field(

@@ -39,5 +39,9 @@ class HomeAssistantSettings(Section):
         json_schema_extra=USER_ONLY,
     )
     timeout_seconds: Number = Field(
-        default=20.0, gt=0, le=300, description="Time limit of one request.", json_schema_extra=USER_ONLY
+        default=20.0,
+        gt=0,
+        le=300,
+        description="Time limit of one request to the Home Assistant server.",
+        json_schema_extra=USER_ONLY,
     )

@@ -37,5 +37,9 @@ class ImagesSettings(Section):
         json_schema_extra=USER_ONLY,
     )
     timeout_seconds: Number = Field(
-        default=180.0, gt=0, le=1_800, description="Time limit of one request.", json_schema_extra=USER_ONLY
+        default=180.0,
+        gt=0,
+        le=1_800,
+        description="Time limit of one request to the image service.",
+        json_schema_extra=USER_ONLY,
     )

@@ -57,6 +57,6 @@ class MixtureSettings(Section):
         default=4_096,
         ge=16,
         le=100_000,
-        description="Maximum number of tokens of each answer and of the combined one.",
+        description="Maximum number of tokens of each answer and of the combined answer.",
         json_schema_extra=USER_ONLY,
     )

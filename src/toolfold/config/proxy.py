@@ -14,7 +14,7 @@ class UpstreamSettings(Section):
     """The provider to which the proxy sends requests for some models, and the API key for this provider."""
 
     provider: Text = Field(
-        description="Name of the provider: a built-in one or one of `providers`.",
+        description="Name of the model provider: a built-in provider, or one of the setting `providers`.",
         json_schema_extra=USER_ONLY,
     )
     key: Literal["own", "client"] = Field(

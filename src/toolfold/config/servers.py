@@ -44,7 +44,8 @@ class OAuthSettings(Section):
     client_secret: Text = Field(default="", description="Client secret, as a reference such as `${SECRET}`.")
     client_metadata_url: Text = Field(
         default="",
-        description="https URL of the metadata document of this client, for servers that require one.",
+        description="https URL of the OAuth client metadata document, for servers that "
+        "require such a document.",
     )
     scopes: tuple[Text, ...] = Field(
         default=(), description="OAuth scopes to request; empty for the scopes that the server names."
@@ -53,7 +54,7 @@ class OAuthSettings(Section):
         default=0,
         ge=0,
         le=65_535,
-        description="Local port that the browser is redirected to after the login; 0 for a free one.",
+        description="Local port that the browser is redirected to after the login; 0 for a free port.",
     )
 
 
@@ -116,8 +117,8 @@ class McpServerSettings(Section):
     )
     isolation: Isolation = Field(
         default="auto",
-        description="Whether clients of a gateway share one process of the server (`shared`) or get "
-        "one each (`per-client`).",
+        description="Whether clients of a gateway share one process of the server (`shared`) "
+        "or get a process each (`per-client`).",
     )
     credentials: Credentials = Field(
         default="shared",
@@ -144,7 +145,9 @@ class McpServerSettings(Section):
     @model_validator(mode="after")
     def _check_transport(self) -> McpServerSettings:
         if bool(self.command) == bool(self.url):
-            raise ValueError("set either command, to start the server, or url, to connect to a running one")
+            raise ValueError(
+                "set either command, to start the server, or url, to connect to a running server"
+            )
         if self.command and self.transport in ("http", "sse"):
             raise ValueError(f"a server with a command uses the stdio transport, not {self.transport}")
         if self.url and self.transport == "stdio":

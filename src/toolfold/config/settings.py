@@ -211,7 +211,7 @@ class ToolSearchSettings(Section):
         default=20,
         ge=1,
         le=50,
-        description="Maximum number of results that the model may request from one search.",
+        description="Maximum number of results that the model may request from one tool search.",
     )
     search_default_limit: Integer = Field(
         default=5,
@@ -246,8 +246,9 @@ class ToolsSettings(Section):
 
     selection: Selection = Field(
         default="eager",
-        description="How the tools that a model sees are selected: `eager` shows all of them; "
-        "`hybrid`, `semantic` and `keyword` search for those that fit the message.",
+        description="How the tools that a model sees are selected: `eager` shows all tools; "
+        "`hybrid`, `semantic` and `keyword` search for tools that fit the "
+        "message.",
     )
     rag_top_k: Integer = Field(
         default=8, ge=1, le=50, description="Number of tools to select if `selection` is not `eager`."
@@ -503,7 +504,7 @@ class ApprovalSettings(Section):
     )
     rules: tuple[dict[str, Any], ...] = Field(
         default=(),
-        description="Your own rules for calls that need approval, in addition to the built-in ones.",
+        description="Your own rules for calls that need approval, in addition to the built-in rules.",
         json_schema_extra={"in_project": "adds"},
     )
     isolated: tuple[ConfinableCategory, ...] = Field(
@@ -540,7 +541,7 @@ class ApprovalSettings(Section):
     )
     smart_clears: Clearance = Field(
         default="low",
-        description="Highest severity of a finding that `smart_model` may approve instead of a person.",
+        description="Highest severity of a finding that `smart_model` may approve without a person.",
         json_schema_extra=USER_ONLY,
     )
     smart_timeout_seconds: Number = Field(
@@ -607,9 +608,9 @@ class TerminalSettings(Section):
 
     backend: BackendName = Field(
         default="local",
-        description="Where commands run: on this machine (`local`), in a sandbox on it (`sandbox`), "
-        "in a container, over ssh, in a cloud sandbox, or in a backend of an installed package "
-        "(`plugin:NAME`).",
+        description="Where commands run: on this machine (`local`), in a sandbox on this "
+        "machine (`sandbox`), in a container, over ssh, in a cloud sandbox, or "
+        "in a backend of an installed package (`plugin:NAME`).",
         json_schema_extra=USER_ONLY,
     )
     environment: tuple[Text, ...] = Field(
@@ -700,7 +701,8 @@ class Settings(Section):
         default_factory=AvailabilitySettings, description="Availability checks of tools."
     )
     approval: ApprovalSettings = Field(
-        default_factory=ApprovalSettings, description="Which calls need approval, and how it is requested."
+        default_factory=ApprovalSettings,
+        description="Which calls need approval, and how approval is requested.",
     )
     terminal: TerminalSettings = Field(
         default_factory=TerminalSettings, description="Where commands run, and their limits."
@@ -760,7 +762,7 @@ class Settings(Section):
     )
     providers: Annotated[dict[Text, ProviderSettings], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
-        description="Model providers by name, in addition to the built-in ones.",
+        description="Model providers by name, in addition to the built-in providers.",
         json_schema_extra=USER_ONLY,
     )
     telemetry: TelemetrySettings = Field(

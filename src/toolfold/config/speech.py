@@ -24,12 +24,13 @@ class SpeechSettings(Section):
     )
     url: ServiceUrl = Field(
         default="https://api.openai.com/v1/audio/speech",
-        description="URL of a service with OpenAI's speech interface.",
+        description="URL of a speech service with OpenAI's speech API.",
         json_schema_extra=USER_ONLY,
     )
     key_env: Text = Field(
         default="OPENAI_API_KEY",
-        description="Environment variable with the key of the service; empty if it needs none.",
+        description="Environment variable with the key of the speech service; empty if the "
+        "service needs no key.",
         json_schema_extra=USER_ONLY,
     )
     model: Text = Field(

@@ -47,7 +47,8 @@ class TrainingEnvironment(Section):
     command: tuple[Text, ...] = Field(
         default=(),
         max_length=100,
-        description="Program and arguments of a run, without a shell; {NAME} stands for a parameter.",
+        description="Program and arguments that start a training run, without a shell; "
+        "{NAME} stands for a parameter.",
         json_schema_extra=USER_ONLY,
     )
     url: ServiceUrl = Field(
@@ -96,21 +97,21 @@ class TrainingSettings(Section):
         default=2,
         ge=1,
         le=100,
-        description="Maximum number of runs at the same time on this machine.",
+        description="Maximum number of training runs at the same time on this machine.",
         json_schema_extra=USER_ONLY,
     )
     max_hours: Number = Field(
         default=24.0,
         gt=0,
         le=2_000,
-        description="Time limit of a run on this machine, in hours.",
+        description="Time limit of a training run on this machine, in hours.",
         json_schema_extra=USER_ONLY,
     )
     max_log_bytes: Integer = Field(
         default=10_000_000,
         ge=10_000,
         le=1_000_000_000,
-        description="Maximum size of the log of a run; older output is deleted.",
+        description="Maximum size of the log of a training run; older output is deleted.",
         json_schema_extra=USER_ONLY,
     )
     timeout_seconds: Number = Field(

@@ -71,14 +71,14 @@ class SearchSettings(Section):
         default=10,
         ge=1,
         le=50,
-        description="Maximum number of results of one search.",
+        description="Maximum number of results of one web search.",
         json_schema_extra={"in_project": "lowers"},
     )
     timeout_seconds: Number = Field(
         default=20.0,
         gt=0,
         le=300,
-        description="Time limit of one search.",
+        description="Time limit of one web search.",
         json_schema_extra={"in_project": "lowers"},
     )
 
@@ -107,7 +107,7 @@ class WebSettings(Section):
         default=10_000_000,
         ge=1_000,
         le=100_000_000,
-        description="Maximum size of a fetched document; the rest is left out.",
+        description="Maximum size of a fetched document; longer documents are truncated.",
         json_schema_extra={"in_project": "lowers"},
     )
 

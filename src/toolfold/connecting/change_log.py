@@ -130,7 +130,7 @@ class ChangeLog:
             raise ConfigError(
                 f"the list of connected clients cannot be read: {error}",
                 file=str(self._file),
-                hint="repair the list, or delete it and remove the gateway from your clients by hand",
+                hint="repair the file, or delete it and remove the gateway from your clients by hand",
             ) from None
 
     def last_change(self, client: ProgramName, file: Path | None = None) -> FileChange | None:

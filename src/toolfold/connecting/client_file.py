@@ -82,7 +82,7 @@ def reopen_client_file(before: ClientFile) -> ClientFile:
     now = open_client_file(require_client(before.client), before.file)
     if now.servers != before.servers:
         raise ConfigError(
-            "the servers in the file were changed meanwhile; nothing was written",
+            "the servers in the client's file were changed meanwhile; nothing was written",
             file=str(now.file),
             hint="try again",
         )
@@ -170,7 +170,7 @@ def _resolve_link(file: Path) -> Path:
         raise ConfigError(
             "the symbolic link is broken",
             file=str(file),
-            hint="repair or delete the link, then connect again",
+            hint="repair or delete the symbolic link, then connect again",
         ) from None
 
 

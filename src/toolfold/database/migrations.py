@@ -454,8 +454,8 @@ def _require_known_version(version: int, migrations: Sequence[Migration], addres
     latest = max((each.number for each in migrations), default=0)
     if version > latest:
         raise ConfigError(
-            f"the tables in the database {address} have version {version}, and this Toolfold knows versions"
-            f" up to {latest}",
+            f"the tables in the database {address} have version {version}, but this version of Toolfold "
+            f"supports versions up to {latest}",
             key="store",
             hint="update Toolfold, or undo the newer migrations with the Toolfold version "
             f"that made them: toolfold store migrate --to {latest}",

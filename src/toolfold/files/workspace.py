@@ -72,7 +72,7 @@ class Workspace:
         if find_root(Path(os.path.normpath(named)), roots):
             raise CallError(
                 f"{_quote_path(path)} leads outside the workspace through a symbolic link. Links are followed"
-                f" only as long as they stay inside. {_describe_roots(roots)}"
+                f" only if they stay inside the workspace. {_describe_roots(roots)}"
             )
         raise CallError(f"{_quote_path(path)} is outside the workspace. {_describe_roots(roots)}")
 

@@ -529,7 +529,7 @@ def make_access_policy(
         )
     if oauth is None and not tokens.list_clients():
         raise ConfigError(
-            f"{host} can be reached from other machines, so clients need a token, but none exists",
+            f"{host} can be reached from other machines, so clients need a token, but no token exists",
             hint="Create a token with `toolfold token add <name>`, or listen on 127.0.0.1.",
         )
     known = {host.lower(), *map(str.lower, hosts)} - {"0.0.0.0", "::"}  # noqa: S104 - these are no host names

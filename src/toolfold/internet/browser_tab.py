@@ -260,8 +260,8 @@ class BrowserTab:
             if await element.count():
                 return element
         raise BrowserFailed(
-            f"The page has no element {shorten(ref, 40)!r}. References change with the page: get the current"
-            " ones with browser_snapshot."
+            f"The page has no element {shorten(ref, 40)!r}. References change with the page: get current "
+            "references with browser_snapshot."
         )
 
     async def _state_after(self, url: str) -> PageState:

@@ -279,7 +279,7 @@ class Proxy:
             raise RequestRefused(
                 403,
                 f"The token {client.name!r} may not use the configured key of the provider"
-                f" {upstream.provider!r}. Create one with `toolfold token add NAME --models`.",
+                f" {upstream.provider!r}. Create a token with `toolfold token add NAME --models`.",
             )
 
     async def _require_allowed_model(self, request: ProxyRequest) -> None:

@@ -50,7 +50,7 @@ def parse_queries(content: bytes, *, where: str) -> list[Query]:
 
 def _parse_query(row: Any) -> Query:
     if not isinstance(row, dict) or not {"id", "query", "gold"} <= row.keys():
-        raise ValueError("each line must be a JSON object with the keys id, query and gold")
+        raise ValueError("each line must be a JSON object with the keys `id`, `query` and `gold`")
     if not isinstance(row["query"], str):
         raise ValueError("query must be a string")
     gold = _parse_names(row["gold"], "gold")
@@ -71,17 +71,17 @@ def _parse_history(row: Json) -> tuple[Json, ...] | None:
     if listed is None:
         return None
     if not isinstance(listed, list):
-        raise ValueError("history must be a list of messages")
+        raise ValueError("`history` must be a list of messages")
     return tuple(parsed for message in listed for parsed in _parse_message(message))
 
 
 def _parse_message(message: Any) -> Iterator[Json]:
     """Yield one message of a labelled history, followed by a message that calls its listed tools."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        raise ValueError("each message of history must be an object with role and content")
+        raise ValueError("each message of `history` must be an object with `role` and `content`")
     content = message.get("content") or ""
     if not isinstance(content, str):
-        raise ValueError("content of a message in history must be a string")
+        raise ValueError("`content` of a message in `history` must be a string")
     yield {"role": message["role"], "content": content}
     if called := _parse_names(message.get("tools") or [], "tools"):
         calls = [{"function": {"name": name, "arguments": "{}"}} for name in called]
@@ -90,7 +90,7 @@ def _parse_message(message: Any) -> Iterator[Json]:
 
 def _parse_id(value: Any) -> str | int | float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError("id must be a string or a number")
+        raise ValueError("`id` must be a string or a number")
     return value
 
 

@@ -175,7 +175,7 @@ class _Reader:
         try:
             return self.now.astimezone(UTC) + length
         except OverflowError:
-            raise ScheduleError("The time is too far in the future.") from None
+            raise ScheduleError("The time of the schedule is too far in the future.") from None
 
     def _choose_moment(self, day: date | None, clock: str) -> datetime:
         """Return the moment of a date and time of day; without a date, the next such time of day."""
@@ -401,7 +401,7 @@ class _Reader:
         try:
             return amount * _UNITS[unit]
         except OverflowError:
-            raise ScheduleError("The time is too far in the future.") from None
+            raise ScheduleError("The time of the schedule is too far in the future.") from None
 
     def _read_number(self) -> int:
         word = self._next()

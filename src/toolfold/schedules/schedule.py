@@ -142,7 +142,7 @@ def at_local_time(day: date, clock: str, zone: ZoneInfo) -> datetime:
 def once(moment: datetime) -> Schedule:
     """Return a schedule for a single moment. Raises ScheduleError if it is too far in the future."""
     if moment.year > _LAST_YEAR:
-        raise ScheduleError("The time is too far in the future.")
+        raise ScheduleError("The time of the schedule is too far in the future.")
     return Schedule(kind="once", moment=moment.timestamp())
 
 

@@ -249,7 +249,7 @@ def _require_new_toolsets(plugin: Plugin, toolsets: Toolsets) -> None:
 def _check_names(names: Iterable[str]) -> tuple[str, ...]:
     checked = () if isinstance(names, str) else tuple(names)
     if isinstance(names, str) or not all(isinstance(name, str) for name in checked):
-        raise SourceError("tools and includes of a toolset must be lists of names")
+        raise SourceError("`tools` and `includes` of a toolset must be lists of names")
     return checked
 
 

@@ -191,8 +191,8 @@ class SkillTools:
         self.outside_text.require_no_secret(text, "The skill")
         if self.outside_text.find_injections(text):
             raise Refused(
-                "The text contains instructions that are typical of prompt injection, so it is not stored as"
-                " a skill. Leave them out."
+                "The text contains instructions that are typical of prompt injection, so it "
+                "is not stored as a skill. Leave out these instructions."
             )
 
     def _rank(self, skills: list[Skill], query: str) -> list[Skill]:
