@@ -293,7 +293,7 @@ class Connection(asyncio.Protocol):
             if head.status >= 200:
                 return Response(self, head, method, timeout_s)
             if head.status == 101:
-                raise ExchangeFailed("the server switched to another protocol without being asked to")
+                raise ExchangeFailed("the server switched to another protocol, which was not requested")
 
     async def _read_head(self, timeout_s: float | None) -> _Head:
         searched = 0

@@ -86,9 +86,9 @@ class ModelOptions:
     "languages",
     multiple=True,
     metavar="NAME",
-    help="Language of the messages. Default: English. Repeatable: with several languages, "
-    "the last message of each tool is in one of the further languages, and all others "
-    "are in the first language.",
+    help="Language of the messages. Default: English. Repeatable: all messages of a tool are "
+    "in the first language except the last message, which is in one of the further "
+    "languages.",
 )
 @click.option(
     "--batch", type=click.IntRange(1, 50), default=10, show_default=True, help="Tools per model call."

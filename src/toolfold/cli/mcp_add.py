@@ -104,7 +104,7 @@ def _find_word(args: Sequence[str], with_values: set[str], number: int) -> int |
     "--header",
     multiple=True,
     metavar="NAME:VALUE",
-    help="Send a header with every request; ${NAME} is expanded.",
+    help="Send a header with every request to the server; ${NAME} is expanded.",
 )
 @click.option(
     "--cwd", type=click.Path(file_okay=False, path_type=Path), help="Working directory of the server."

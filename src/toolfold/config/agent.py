@@ -29,7 +29,8 @@ class ProviderSettings(Section):
     )
     key_name: Text = Field(
         default="",
-        description="Entry of the system keyring with the API key, under the service `toolfold`.",
+        description="Entry of the system keyring that contains the API key, under the "
+        "service name `toolfold`.",
         json_schema_extra=USER_ONLY,
     )
     timeout_seconds: Number = Field(
@@ -46,7 +47,7 @@ class AgentSettings(Section):
 
     model: Text = Field(
         default="",
-        description="Model, as PROVIDER:MODEL, for example anthropic:claude-sonnet-4-6.",
+        description="Model of the agent, as PROVIDER:MODEL, for example anthropic:claude-sonnet-4-6.",
         json_schema_extra=USER_ONLY,
     )
     auxiliary_model: Text = Field(

@@ -21,7 +21,8 @@ class ApiSettings(Section):
     )
     checksum: Text = Field(
         min_length=1,
-        description="Checksum of the stored operations; `toolfold tools from-openapi` writes it.",
+        description="Checksum of the stored operations of the API, which `toolfold tools "
+        "from-openapi` writes.",
         json_schema_extra=USER_ONLY,
     )
     enabled: bool = Field(default=True, description="Use the API.", json_schema_extra=USER_ONLY)

@@ -20,8 +20,9 @@ class OAuthResourceSettings(Section):
     )
     resource: SecureUrl = Field(
         default="",
-        description="URL of this gateway as clients know it, such as https://tools.example.com/mcp. Access"
-        " tokens must be issued for it.",
+        description="URL of this gateway as clients know it, such as "
+        "https://tools.example.com/mcp. Access tokens must be issued for this "
+        "URL.",
         json_schema_extra=USER_ONLY,
     )
     audiences: tuple[Text, ...] = Field(

@@ -23,7 +23,7 @@ class HomeAssistantSettings(Section):
     key_env: Text = Field(
         default="HASS_TOKEN",
         min_length=1,
-        description="Environment variable with a long-lived access token.",
+        description="Environment variable with a long-lived access token of Home Assistant.",
         json_schema_extra=USER_ONLY,
     )
     interface: HomeInterface = Field(

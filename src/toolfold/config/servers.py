@@ -73,7 +73,7 @@ class McpServerSettings(Section):
         "handshake.",
     )
     command: Text = Field(default="", description="Program that starts the server.")
-    args: tuple[Text, ...] = Field(default=(), description="Arguments of the command.")
+    args: tuple[Text, ...] = Field(default=(), description="Arguments of the command that starts the server.")
     env: TextMap = Field(
         default_factory=FrozenDict,
         description="Environment variables of the server; `${NAME}` and `${keyring:service/name}` "
@@ -133,7 +133,7 @@ class McpServerSettings(Section):
         default=120.0,
         ge=0.1,
         le=3_600,
-        description="How long a call may wait for a response or a report of progress.",
+        description="How long a call may wait for a response or a progress notification.",
     )
     max_call_seconds: Number = Field(
         default=900.0, ge=0.1, le=86_400, description="Time limit of a call, regardless of progress."
@@ -184,7 +184,7 @@ class McpSettings(Section):
         ge=0,
         le=60,
         description="How long opening a runtime waits for servers whose tools were never "
-        "listed before. A gateway waits two seconds unless this is set.",
+        "listed before. If it is not set, a gateway waits two seconds.",
         json_schema_extra={"in_project": "lowers"},
     )
     servers: Annotated[dict[ServerName, McpServerSettings], AfterValidator(FrozenDict)] = Field(

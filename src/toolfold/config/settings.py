@@ -180,15 +180,15 @@ class ToolSearchSettings(Section):
         default=20_000,
         ge=0,
         le=10_000_000,
-        description="Number of tokens that tools may use before `enabled: auto` hides them, however large "
-        "the context window is.",
+        description="Number of tokens that tools may use before `enabled: auto` hides them, "
+        "regardless of the size of the context window.",
     )
     threshold_tools: Integer = Field(
         default=0,
         ge=0,
         le=100_000,
         description="Number of tools that may be shown before `enabled: auto` hides them; 0 "
-        "for no limit. A gateway uses 30 unless this is set.",
+        "for no limit. If it is not set, a gateway uses 30.",
     )
     always_load: tuple[Text, ...] = Field(
         default=(), description="Tools and toolsets that are never hidden behind the search."
@@ -345,7 +345,7 @@ class ToolsSettings(Section):
     )
     enabled_toolsets: tuple[Text, ...] | None = Field(
         default=None,
-        description="The only toolsets that sessions may use; null for all.",
+        description="The only toolsets that sessions may use; null for all toolsets.",
         json_schema_extra={"in_project": "narrows"},
     )
     disabled_toolsets: tuple[Text, ...] = Field(
@@ -558,7 +558,8 @@ class SshSettings(Section):
 
     host: Text = Field(
         default="",
-        description="Host name or address, or a host alias of the ssh client configuration.",
+        description="Host name or address of the ssh server, or a host alias in the ssh "
+        "client configuration.",
         json_schema_extra=USER_ONLY,
     )
     port: Integer = Field(
@@ -739,7 +740,7 @@ class Settings(Section):
     mcp: McpSettings = Field(default_factory=McpSettings, description="MCP servers that provide tools.")
     apis: Apis = Field(
         default_factory=FrozenDict,
-        description="APIs whose operations are tools, by name.",
+        description="APIs, by name, whose operations become tools.",
         json_schema_extra=USER_ONLY,
     )
     gateway: GatewaySettings = Field(

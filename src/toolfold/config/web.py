@@ -92,8 +92,9 @@ class WebSettings(Section):
     private_networks: tuple[Network, ...] = Field(
         default=(),
         max_length=100,
-        description="Networks that are not on the public internet and that `web_extract` and the browser "
-        "may use, such as 127.0.0.0/8 or 192.168.1.0/24. Metadata services of clouds are never used.",
+        description="Networks that are not on the public internet and that `web_extract` and "
+        "the browser may use, such as 127.0.0.0/8 or 192.168.1.0/24. Metadata "
+        "services of cloud providers always stay blocked.",
         json_schema_extra=USER_ONLY,
     )
     timeout_seconds: Number = Field(
@@ -117,13 +118,14 @@ class BrowserSettings(Section):
 
     executable: PathValue | None = Field(
         default=None,
-        description="Path of the Chromium or Chrome program; null for the first that is installed.",
+        description="Path of the Chromium or Chrome program; null for the first installed program.",
         json_schema_extra=USER_ONLY,
     )
     sandbox: Switch = Field(
         default="auto",
-        description="Run pages in the browser's own sandbox. `auto` uses it unless Toolfold runs as root, "
-        "because Chromium's sandbox does not work then.",
+        description="Run pages in the browser's own sandbox. `auto` uses the sandbox unless "
+        "Toolfold runs as root, because Chromium's sandbox does not work for "
+        "root.",
         json_schema_extra=USER_ONLY,
     )
     timeout_seconds: Number = Field(

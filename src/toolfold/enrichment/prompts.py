@@ -48,7 +48,7 @@ class MessageOptions:
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= MAX_MESSAGES:
-            raise ValueError(f"the number of messages per tool must be 1 to {MAX_MESSAGES}")
+            raise ValueError(f"the number of messages per tool must be from 1 to {MAX_MESSAGES}")
 
     @property
     def instructions(self) -> str:

@@ -178,7 +178,11 @@ class LocalClient:
         except ProviderError as error:
             if not _is_schema_refused(error):
                 raise
-            log.info("the local model cannot be restricted to the schema of tool %r: %s", tool.name, error)
+            log.info(
+                "the output of the local model cannot be restricted to the schema of tool %r: %s",
+                tool.name,
+                error,
+            )
         return await self._complete_text(messages, {**options, "json_schema": {"type": "object"}}, usage)
 
     async def _complete_text(self, messages: list[Json], options: Json, usage: _UsageSum) -> str:

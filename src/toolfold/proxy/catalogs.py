@@ -167,4 +167,4 @@ def _as_tool(tool: ClientTool, has_servers: bool) -> Tool:
 
 
 def _refuse_run(_args: Json, _context: CallContext) -> NoReturn:
-    raise CallError("This tool belongs to the client of the proxy, which runs it itself. Nothing was run.")
+    raise CallError("This tool is run by the client of the proxy, not by the proxy. Nothing was run.")

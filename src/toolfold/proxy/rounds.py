@@ -278,7 +278,8 @@ class FoldedExchange:
             raise UpstreamFailed(f"The provider {self._upstream.provider!r} answered with status {status}.")
         if status in _FOLDING_STATUSES:
             raise FoldingFailed(
-                f"the provider refused model request {number}, with a reduced tools array: status {status}",
+                f"the provider refused model request {number}, which has a reduced tools array, "
+                f"with status {status}",
                 is_refused=True,
                 has_run=bool(self._fold.report.ran),
             )

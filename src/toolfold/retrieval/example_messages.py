@@ -120,7 +120,7 @@ class MessageRecord:
     def parse(cls, row: Any) -> MessageRecord:
         """Parse a record of example messages from a JSON object. Raises ValueError if it is invalid."""
         if not isinstance(row, dict):
-            raise ValueError("each line of example messages must be a JSON object")
+            raise ValueError("each line of the file of example messages must be a JSON object")
         texts = {key: row.get(key, "") for key in ("server", "tool", "checksum", "sketch", "model", "date")}
         if not all(isinstance(text, str) and len(text) <= 1_000 for text in texts.values()):
             raise ValueError(f"{', '.join(texts)} must be short texts")

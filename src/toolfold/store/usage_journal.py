@@ -110,7 +110,7 @@ class UsageJournal:
                 raise OSError(f"it has {self._size:,} bytes already")
             written = os.write(self._open_segment(), line)
             if written != len(line):
-                raise OSError("a journal entry could not be written completely")
+                raise OSError("an entry could not be written completely to the journal of the usage history")
             self._size += written
         except OSError as error:
             if not self._has_failed:
