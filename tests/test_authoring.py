@@ -448,7 +448,7 @@ def test_handler_receives_the_arguments_and_the_context_values_named_by_its_para
         (async_args_and_context, True),
     ],
 )
-def test_tool_with_an_async_function_or_a_partial_of_one_as_handler_is_async(
+def test_tool_is_async_if_its_handler_is_an_async_function_or_a_partial_of_an_async_function(
     handler: Callable[..., Any], is_async: bool
 ) -> None:
     assert make_tool(handler=handler).is_async is is_async

@@ -601,7 +601,7 @@ def test_settings_file_used_as_both_user_and_project_file_is_loaded_only_as_the_
     assert config.plugins.enabled is False
 
 
-def test_user_settings_file_is_in_the_platform_configuration_directory_without_toolfold_home(
+def test_user_settings_file_is_in_the_platform_configuration_directory_if_toolfold_home_is_not_set(
     workspace: Workspace,
 ) -> None:
     paths = locate_paths(project=workspace.project, env={})

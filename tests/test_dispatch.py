@@ -607,7 +607,9 @@ async def test_handler_result_is_correct_even_if_its_is_async_option_is_wrong(
         assert (await pipeline.call(name)).text == '{"via":"async"}', name
 
 
-async def test_handler_result_that_cannot_be_serialized_is_still_returned_as_json(pipeline: Pipeline) -> None:
+async def test_handler_result_with_values_that_json_cannot_represent_is_still_returned_as_json(
+    pipeline: Pipeline,
+) -> None:
     pipeline.recording(
         answer={"bad": object, "worse": UnprintableError(), "number": float("nan"), "half": "\ud800"}
     )

@@ -391,7 +391,7 @@ def test_gateway_token_written_into_the_token_file_by_another_program_is_refused
     assert running.find(kept) is None
 
 
-def test_changing_the_lock_file_of_accepted_tools_with_another_program_causes_an_error(home: Path) -> None:
+def test_lock_file_of_accepted_tools_that_another_program_changed_causes_an_error(home: Path) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
     lock = LockFile(file, record)
     assert lock.pins("some") is None
@@ -468,7 +468,7 @@ def test_settings_change_by_toolfold_during_a_call_is_not_reported_even_if_the_r
     assert watch.notice == ""
 
 
-def test_deleting_the_lock_file_of_accepted_tools_with_another_program_causes_an_error(home: Path) -> None:
+def test_lock_file_of_accepted_tools_that_another_program_deleted_causes_an_error(home: Path) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
     lock = LockFile(file, record)
     lock.pin_new_server("some", [])
@@ -480,7 +480,7 @@ def test_deleting_the_lock_file_of_accepted_tools_with_another_program_causes_an
     assert not file.exists()
 
 
-def test_restoring_an_old_lock_file_of_accepted_tools_with_another_program_causes_an_error(
+def test_old_lock_file_of_accepted_tools_that_another_program_restored_causes_an_error(
     home: Path,
 ) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")

@@ -93,7 +93,9 @@ class TestForegroundCommand:
             (code, "out\n", False) for code in codes
         ]
 
-    async def test_unknown_program_exits_with_127(self, environment: Environment) -> None:
+    async def test_command_with_an_unknown_program_returns_exit_code_127(
+        self, environment: Environment
+    ) -> None:
         done = await environment.run("no-such-program")
         assert done.exit_code == 127
         assert "no-such-program" in done.output

@@ -72,7 +72,7 @@ def test_tool_definition_is_rendered_in_the_format_of_each_provider() -> None:
 
 
 @check_cases("form", DIALECTS)
-def test_type_object_is_added_to_a_tool_schema_without_a_type(form: DialectName) -> None:
+def test_tool_schema_without_a_type_gets_the_type_object(form: DialectName) -> None:
     written = json.dumps(render(definition(parameters={"properties": {"city": {}}}), form))
     assert '"type": "object"' in written
 

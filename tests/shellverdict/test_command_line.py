@@ -59,7 +59,7 @@ def run_process(*arguments: str, stdin: bytes = b"", **variables: str) -> subpro
     )
 
 
-def test_harmless_command_exits_with_0() -> None:
+def test_command_line_exits_with_0_for_a_harmless_command() -> None:
     done = run_process("ls -la")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"nothing found\n", b"")
 
@@ -79,7 +79,7 @@ def test_command_line_prints_no_traceback_if_the_output_pipe_is_closed() -> None
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_dangerous_command_exits_with_1_and_shows_each_finding() -> None:
+def test_command_line_exits_with_1_for_a_dangerous_command_and_shows_each_finding() -> None:
     done = run("ls && git push --force; git clean -fdx")
     lines = done.stdout.decode().splitlines()
     assert done.returncode == 1
@@ -89,7 +89,7 @@ def test_dangerous_command_exits_with_1_and_shows_each_finding() -> None:
     assert any(line.startswith("  high: ") for line in lines)
 
 
-def test_blocked_command_exits_with_2_and_shows_the_worst_finding_first() -> None:
+def test_command_line_exits_with_2_for_a_blocked_command_and_shows_the_worst_finding_first() -> None:
     done = run("rm -rf /")
     assert done.returncode == 2
     assert done.stdout.decode().startswith(BLOCKED_ROOT)
@@ -132,7 +132,7 @@ def test_rules_of_every_file_given_with_the_rules_option_are_applied(tmp_path: P
     assert run("one x; two x").returncode == 0
 
 
-def test_invalid_rule_file_exits_with_2_and_an_error(tmp_path: Path) -> None:
+def test_command_line_exits_with_2_and_an_error_if_a_rule_file_is_invalid(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text(RULE.format(name="one").replace("severity", "sverity"))
     done = run("--rules", "bad.toml", "ls", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")
@@ -160,7 +160,9 @@ def test_cwd_option_sets_the_directory_for_resolving_relative_paths(tmp_path: Pa
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("arguments", [(), ("rm", "-rf", "/"), ("--jsn", "ls"), ("--rules",)])
-def test_invalid_command_line_exits_with_2_and_an_explanation(arguments: tuple[str, ...]) -> None:
+def test_command_line_with_invalid_options_exits_with_2_and_an_explanation(
+    arguments: tuple[str, ...],
+) -> None:
     done = run(*arguments)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"usage: python -m shellverdict" in done.stderr

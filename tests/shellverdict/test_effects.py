@@ -566,7 +566,7 @@ def test_deletion_over_ssh_or_in_docker_is_not_classified_as_deleting_local_tool
     assert not has(there, DELETE, "in:own")
 
 
-def test_duplicating_a_file_descriptor_is_not_a_file_write() -> None:
+def test_duplicating_a_file_descriptor_is_not_classified_as_a_file_write() -> None:
     quiet = ProgramRun(
         argv=(Word("make"),), redirects=(Redirect(">&", Word("1"), "2"), Redirect(">&", Word("-"), "1"))
     )
