@@ -24,7 +24,7 @@ from toolfold.retrieval.vectors import MAX_DIMENSIONS, PackedVectors, Sketch, Ve
 
 FORMAT = 4
 MAX_INDEX_FILE_BYTES = 4 << 30
-"""A larger index is not stored; that of a million tools has half of it."""
+"""A larger index is not stored; that of a million tools has more than 1 GB."""
 _EMPTY_CHECKSUM = bytes(16)
 _PROBE_SIZE = 64
 
