@@ -91,7 +91,7 @@ def measure_publishing(retriever: Retriever, database: Database, tools: Snapshot
     """Return wall-clock and CPU times of publishing all tools, and of its steps."""
     steps: dict[str, float] = {}
     with ExitStack() as stack:
-        for name in ("add_tools", "finish", "add_vectors", "build_index"):
+        for name in ("add_tools", "build_word_indexes", "add_vectors", "build_index"):
             stack.enter_context(add_up_time(SharedCatalog, name, steps))
         stack.enter_context(add_up_time(DatabaseIndex, "_embed", steps))
         before = time.perf_counter(), time.process_time(), read_database_cpu(database)

@@ -265,6 +265,47 @@ def test_transaction_aborted_by_a_deadlock_is_retried(database: Database) -> Non
     assert [row["value"] for row in rows] == [2, 2]
 
 
+def test_error_of_a_transaction_that_deadlocks_twice_says_so_and_does_not_blame_the_settings(
+    database: Database,
+) -> None:
+    database.execute("CREATE TABLE counters (name text PRIMARY KEY, value int)")
+    database.execute("INSERT INTO counters VALUES ('a', 0), ('b', 0)")
+    errors: list[DatabaseError] = []
+    has_locked, can_continue = threading.Semaphore(0), threading.Semaphore(0)
+
+    def update(cursor: RowCursor, name: str) -> None:
+        cursor.execute("UPDATE counters SET value = value + 1 WHERE name = %s", (name,))
+
+    def end_as_victim(cursor: RowCursor) -> None:
+        cursor.execute("SET LOCAL deadlock_timeout = '10ms'")  # checks first, and is ended
+        update(cursor, "a")
+        has_locked.release()
+        assert can_continue.acquire(timeout=WAIT_S)
+        time.sleep(0.5)  # the other transaction waits for the first row by now
+        update(cursor, "b")
+
+    def run_victim() -> None:
+        try:
+            database.run(end_as_victim)
+        except DatabaseError as error:
+            errors.append(error)
+
+    def run_other(cursor: RowCursor) -> None:
+        cursor.execute("SET LOCAL deadlock_timeout = '60s'")
+        assert has_locked.acquire(timeout=WAIT_S)
+        update(cursor, "b")
+        can_continue.release()
+        update(cursor, "a")
+
+    victim = threading.Thread(target=run_victim)
+    victim.start()
+    for _ in range(2):
+        database.run(run_other)
+    victim.join(WAIT_S)
+    assert "(deadlock)" in str(errors[0])
+    assert "`store`" not in str(errors[0])
+
+
 @pytest.mark.thorough
 def test_queries_succeed_again_after_a_restart_of_the_database_server() -> None:
     with run_postgres() as server:

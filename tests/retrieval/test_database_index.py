@@ -400,14 +400,14 @@ class TestReplicas:
         add = SharedCatalog.add_tools
 
         def add_and_check(catalog: SharedCatalog, *values: Any) -> dict[bytes, int]:
-            during.append(catalog.is_finished())
+            during.append(catalog.has_word_indexes())
             return add(catalog, *values)
 
         monkeypatch.setattr(SharedCatalog, "add_tools", add_and_check)
         found = open_retriever().find(TOOLS, "export the invoice of the clinic", mode="hybrid", limit=1)
         assert found[0].name == "clinic_export_invoice"
         assert during == [False]
-        assert SharedCatalog(database, WordTokenizer()).is_finished()
+        assert SharedCatalog(database, WordTokenizer()).has_word_indexes()
 
     def test_next_replica_builds_the_word_indexes_missing_after_an_interrupted_load(
         self, open_retriever: Open, database: Database
@@ -416,9 +416,43 @@ class TestReplicas:
         for name in shared_catalog.WORD_INDEXES:
             database.execute(f"DROP INDEX {name}")
         catalog = SharedCatalog(database, WordTokenizer())
-        assert not catalog.is_finished()
+        assert not catalog.has_word_indexes()
         open_retriever().find(TOOLS, "warm up", mode="keyword", limit=1)
-        assert catalog.is_finished()
+        assert catalog.has_word_indexes()
+
+    def test_replicas_that_build_the_word_indexes_at_the_same_time_all_succeed(
+        self, database: Database, database_url: str
+    ) -> None:
+        database.execute(
+            "INSERT INTO catalog (checksum, name, toolset, server, spellings, words)"
+            " SELECT decode(md5(n::text), 'hex'), 't' || n, 1, 1, ARRAY['t' || n],"
+            " to_tsvector('simple', 'word' || n || ' word' || n %% 97) FROM generate_series(1, 20000) AS n"
+        )
+        for name in shared_catalog.WORD_INDEXES:
+            database.execute(f"DROP INDEX {name}")
+        problems: list[Exception] = []
+
+        def build(replica: Database, start: threading.Barrier) -> None:
+            start.wait(WAIT_S)
+            try:
+                SharedCatalog(replica, WordTokenizer()).build_word_indexes()
+            except Exception as error:
+                problems.append(error)
+
+        with ExitStack() as stack:
+            replicas = [open_database(database_url) for _ in range(3)]
+            start = threading.Barrier(len(replicas))
+            threads = []
+            for each in replicas:
+                assert each is not None
+                stack.callback(each.close)
+                threads.append(threading.Thread(target=build, args=(each, start)))
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(WAIT_S)
+        assert problems == []
+        assert SharedCatalog(database, WordTokenizer()).has_word_indexes()
 
     def test_word_indexes_are_not_dropped_when_a_replica_adds_tools_to_a_filled_database(
         self, open_retriever: Open, database: Database, monkeypatch: pytest.MonkeyPatch
@@ -426,8 +460,8 @@ class TestReplicas:
         monkeypatch.setattr(shared_catalog, "MIN_BULK_TOOLS", 10)
         open_retriever().find(Snapshot({"one": make_tool("one", "First")}, 1), "x", mode="keyword", limit=1)
         catalog = SharedCatalog(database, WordTokenizer())
-        catalog.prepare(TOOLS.ordered, len(TOOLS))
-        assert catalog.is_finished()
+        catalog.prepare_bulk_load(TOOLS.ordered, len(TOOLS))
+        assert catalog.has_word_indexes()
 
     def test_tool_called_for_a_message_is_found_in_the_database_for_a_similar_message(
         self, database: Database, tmp_path: Path

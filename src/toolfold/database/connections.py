@@ -42,7 +42,7 @@ class DatabaseError(ToolfoldError, OSError):
 
 
 class DatabaseUnavailable(DatabaseError):
-    """The shared database is currently unreachable; the same operation may succeed later."""
+    """The shared database cannot be used now; the same operation may succeed later."""
 
 
 def clean_text(text: str) -> str:
@@ -231,6 +231,11 @@ class Database:
         except (driver.errors.QueryCanceled, driver.errors.LockNotAvailable) as error:
             raise DatabaseError(
                 f"the database {self.address} stopped a statement at its time limit: {_first_line(error)}"
+            ) from None
+        except driver.errors.DeadlockDetected:
+            raise DatabaseUnavailable(
+                f"the database {self.address} stopped a statement twice because it and other processes"
+                " waited for each other (deadlock). Try again; if it happens often, report it as an error."
             ) from None
         except (driver.OperationalError, driver.InterfaceError) as error:
             raise DatabaseUnavailable(

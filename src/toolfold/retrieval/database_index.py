@@ -442,7 +442,7 @@ class DatabaseIndex:
             ids[start : start + len(part)] = [known.get(each, 0) for each in part]
         missing = np.flatnonzero(ids == 0)
         if len(missing):
-            self._catalog.prepare(tools, len(missing))
+            self._catalog.prepare_bulk_load(tools, len(missing))
         for start in range(0, len(missing), BATCH_SIZE):
             self._report_progress("tools", len(tools) - len(missing) + start, len(tools))
             part_of = missing[start : start + BATCH_SIZE].tolist()
@@ -450,9 +450,9 @@ class DatabaseIndex:
                 [tools[each] for each in part_of], [sums[each] for each in part_of]
             )
             ids[part_of] = [known[sums[each]] for each in part_of]
-        if len(missing) or not self._catalog.is_finished():
+        if len(missing) or not self._catalog.has_word_indexes():
             self._report_progress("tools", len(tools), len(tools))
-            self._catalog.finish()
+            self._catalog.build_word_indexes()
         return ids
 
     def _report_progress(self, what: str, done: int, total: int) -> None:

@@ -192,12 +192,12 @@ class SharedCatalog:
             found |= {row["checksum"]: row["id"] for row in rows}
         return found
 
-    def prepare(self, tools: Sequence[Tool], missing: int) -> None:
+    def prepare_bulk_load(self, tools: Sequence[Tool], missing: int) -> None:
         """Prepare the tables for storing tools; `missing` is the number of tools that are not stored yet.
 
         The average lengths of text fields are stored once, so that all replicas compute comparable weights.
-        If there are many tools and none is stored, the indexes of words are removed: `finish` builds them in
-        a fraction of the time that updating them for each tool takes.
+        If there are many tools and none is stored, the indexes of words are removed:
+        `build_word_indexes` builds them in a fraction of the time that updating them for each tool takes.
         """
         sample = tools[:: max(1, len(tools) // MAX_SAMPLE_FOR_LENGTHS)]
         lengths = {} if self._read_lengths() else compute_field_lengths(sample, self._words)
@@ -216,7 +216,10 @@ class SharedCatalog:
         self._database.run(write)
 
     def add_tools(self, tools: Sequence[Tool], checksums: Sequence[bytes]) -> dict[bytes, int]:
-        """Store at most BATCH_SIZE tools and return their ids; call `prepare` before and `finish` after."""
+        """Store at most BATCH_SIZE tools and return their ids.
+
+        Call `prepare_bulk_load` before the first batch and `build_word_indexes` after the last.
+        """
         weights = compute_term_weights(tools, self._words, self._read_lengths())
         by_checksum = {
             checksum: (tool, each) for tool, checksum, each in zip(tools, checksums, weights, strict=True)
@@ -246,26 +249,34 @@ class SharedCatalog:
         self._database.run(insert)
         return self.find_ids(checksums)
 
-    def finish(self) -> None:
-        """Build the full-text indexes that `prepare` has dropped in this replica or in a stopped replica.
+    def build_word_indexes(self) -> None:
+        """Build the full-text indexes that `prepare_bulk_load` has dropped, here or in a stopped replica.
 
         Also updates the statistics of the tables, without which the database would choose slow query plans.
         """
 
         def build(cursor: RowCursor) -> None:
             _allow_long_work(cursor)
+            # Replicas that start together would otherwise wait for each other's locks: a deadlock.
+            cursor.execute(
+                "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK_KEY & 0x7FFFFFFF, "catalog words")
+            )
             cursor.execute("SELECT set_config('maintenance_work_mem', %s, true)", (f"{WORD_MEMORY_MB}MB",))
             for name, column in WORD_INDEXES.items():
                 cursor.execute(
                     f"CREATE INDEX IF NOT EXISTS {name} ON catalog USING gin ({column})"
                     " WITH (fastupdate = off)".encode()
                 )
+
+        def analyze(cursor: RowCursor) -> None:
+            _allow_long_work(cursor)
             cursor.execute("ANALYZE catalog")
             cursor.execute("ANALYZE catalog_terms")
 
         self._database.run(build)
+        self._database.run(analyze)  # in another transaction, which does not hold the locks of `build`
 
-    def is_finished(self) -> bool:
+    def has_word_indexes(self) -> bool:
         """Return True if the full-text indexes exist."""
         rows = self._database.query(
             "SELECT 1 AS one FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NOT NULL",
