@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
@@ -21,6 +23,9 @@ from toolfold import load_config
 from toolfold.config.servers import parse_server_settings
 from toolfold.gateway.tokens import open_tokens
 from toolfold.sources.mcp.oauth import log_in
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +97,24 @@ def test_login_link_needs_no_token_in_the_signed_in_browser_of_its_user_and_fail
     assert of_igor.get(callback).status_code == 403
     assert of_hanna.get(callback).status_code == 200
     assert asyncio.run(call_tool(setup, token)) == "5"
+
+
+@pytest.mark.clients
+def test_real_browser_can_submit_the_form_of_a_login_link(setup: Setup, browser: Browser) -> None:
+    user = setup.users.add_user("olga")
+    token = setup.tokens.add("olga-laptop", user_id=user.id)
+
+    def call() -> str:
+        with ThreadPoolExecutor(1) as pool:  # the browser runs an event loop in this thread
+            return pool.submit(asyncio.run, call_tool(setup, token)).result(TIMEOUT_S)
+
+    link = LINK.findall(call())[0]
+    context = browser.new_context()
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    page.goto(link)
+    page.get_by_label("Your Toolfold token").fill(token)
+    page.get_by_role("button", name="Continue").click()
+    page.get_by_role("heading", name="Logged in", exact=True).wait_for()
+    assert call() == "5"
+    context.close()

@@ -58,7 +58,8 @@ _STATE_INVALID = "This login was not started in this browser, has ended, or took
 _SECURITY_HEADERS = (
     (b"content-type", b"text/html; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"referrer-policy", b"no-referrer"),
+    # With `no-referrer` browsers send the form with `Origin: null`, which is refused.
+    (b"referrer-policy", b"same-origin"),
     (b"x-content-type-options", b"nosniff"),
     (
         b"content-security-policy",
@@ -277,6 +278,8 @@ class LoginPages:
         if not await self._find_user_name(pending.link):
             self._cancel(pending)
             raise RequestRefused(403, _USER_GONE)
+        if pending.response.done():  # another request with the same state came while the user was looked up
+            raise RequestRefused(403, _STATE_INVALID)
         pending.response.set_result(response)
         await asyncio.wait({pending.task}, timeout=FINISH_TIMEOUT_S)
         if not pending.task.done():
