@@ -20,10 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
 import torch
-from onnxruntime import InferenceSession, SessionOptions
-from tokenizers import Tokenizer
 from toolfold.retrieval.document import query_text
 from toolfold.retrieval.embedding import Encoder, LightEmbedder
 from toolfold.retrieval.index import Index
@@ -35,12 +32,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from data import Query, load, read, with_typos
-from embedders import QUERY_TOKENS
-from train_ranker import _tool
+from embedders import QUERY_TOKENS, TransformerEmbedder
+from train_ranker import to_tool
 
 WEIGHTS = Path(__file__).resolve().parent.parent / "src" / "toolfold" / "retrieval" / "weights"
 MESSAGES = Path(__file__).resolve().parent / "messages"
-STATES = "blocks.1.two"
+WRITTEN = Path(__file__).resolve().parent / "written"
+WRITTEN_WEIGHT = 0.2  # ten thousand messages must not outweigh the others
 HELD_OUT = "authored"
 HIDDEN = 64
 MAX_MESSAGES_PER_SET = 300
@@ -83,6 +81,13 @@ def messages(data: Path) -> list[Message]:
         found += [
             Message(row["text"], needs, "own", row.get("why", ""), row["lang"], 1.0) for row in read(file)
         ]
+    found += [
+        Message(row["query"], True, "written", row["kind"], row["lang"], WRITTEN_WEIGHT)
+        for file in sorted(WRITTEN.glob("*.jsonl"))
+        for row in read(file)
+    ]
+    lines = (WRITTEN / "no_tool.txt").read_text(encoding="utf-8").splitlines()
+    found += [Message(line, False, "written", "", "", 1.0) for line in lines]
     for bench in load(data):
         rows = [query for query in bench.queries if query.gold or bench.name == HELD_OUT]
         chosen = rows if bench.name == HELD_OUT else _sample_queries(rows, MAX_MESSAGES_PER_SET)
@@ -118,41 +123,14 @@ class Second:
     """Computes the hidden states of the encoder's second layer, one row per token."""
 
     def __init__(self, folder: Path, threads: int) -> None:
-        low = _truncate_graph(onnx.load(str(folder / "encoder.onnx")), STATES)
-        options = SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        self._session = InferenceSession(low.SerializeToString(), options)
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._embedder = TransformerEmbedder(folder, threads)
 
     def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return all rows concatenated, and the start of each text."""
-        rows = [one.ids for one in self._tokenizer.encode_batch([query_text(text) for text in texts])]
-        rows = [row if len(row) <= QUERY_TOKENS else [*row[: QUERY_TOKENS - 1], row[-1]] for row in rows]
-        starts = np.r_[0, np.cumsum([len(row) for row in rows])]
-        states = np.zeros((starts[-1], 384), np.float16)
-        order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
-        for first in range(0, len(order), 32):
-            places = order[first : first + 32]
-            longest = max(len(rows[place]) for place in places)
-            ids = np.array([rows[place] + [0] * (longest - len(rows[place])) for place in places])
-            mask = np.array([[1] * len(rows[p]) + [0] * (longest - len(rows[p])) for p in places])
-            made = self._session.run(None, {"ids": ids, "mask": mask})[0]
-            for row, place in enumerate(places):
-                states[starts[place] : starts[place + 1]] = made[row, : len(rows[place])]
-        return states, starts
-
-
-def _truncate_graph(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """Remove the layers above, which would triple the time."""
-    nodes = list(model.graph.node)
-    last = next(place for place, node in enumerate(nodes) if name in node.output)
-    del model.graph.node[last + 1 :]
-    del model.graph.output[:]
-    shape = ["rows", "tokens", 384]
-    model.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
-    return model
+        read = [
+            self._embedder.read_states(query_text(text), QUERY_TOKENS).astype(np.float16) for text in texts
+        ]
+        return np.concatenate(read), np.r_[0, np.cumsum([len(states) for states in read])]
 
 
 class Net(nn.Module):
@@ -255,7 +233,7 @@ def catalog_rows(
     """Return catalog similarity features of the held-out set, for random parts and the whole catalog."""
     chance = np.random.default_rng(11)
     (bench,) = load(options.data, [HELD_OUT])
-    tools = [_tool(tool) for tool in bench.tools]
+    tools = [to_tool(tool) for tool in bench.tools]
     index = Index.of(tools, [b""] * len(tools), KeywordIndex.build(tools, WordTokenizer()), None)
     gold = {query.id: [index.by_name[name] for name in query.gold] for query in bench.queries}
     text = {row.id: row.text for row in rows}

@@ -58,7 +58,7 @@ def examples(name: str, data: Path, vectors: Path, near: Near, most: int) -> lis
     stored = Stored.read(vectors, name)
     bench = next(each for each in load(data) if each.name == name.rsplit("-", 1)[0] or each.name == name)
     tools = {tool.name: tool for tool in bench.tools}
-    kept = [_to_tool(tools[each]) for each in stored.names]
+    kept = [to_tool(tools[each]) for each in stored.names]
     index = Index.of(kept, [b""] * len(kept), KeywordIndex.build(kept, WordTokenizer()), None)
     queries = {query.id: query for query in bench.queries}
     chosen = [place for place, each in enumerate(stored.ids) if each in queries]
@@ -112,7 +112,8 @@ def polyglot() -> Near:
     return near
 
 
-def _to_tool(tool: object) -> Tool:
+def to_tool(tool: object) -> Tool:
+    """Return a catalog entry as a tool of the product."""
     schema: Json = {"description": tool.description, "parameters": dict(tool.parameters or {})}  # type: ignore[attr-defined]
     schema["parameters"] = {**schema["parameters"], "type": "object"}
     server = tool.server or ""  # type: ignore[attr-defined]
