@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -243,6 +243,11 @@ class TestEncryptedLogins:
         assert other.find_version("ann", "notes", is_fresh=True) == ""
 
 
+def _is_waiting_for_lock(database: Database) -> bool:
+    """Return True if any connection to the database waits for a lock."""
+    return bool(database.query("SELECT 1 AS one FROM pg_locks WHERE NOT granted"))
+
+
 class TestInDatabase:
     def test_encrypted_login_copied_to_another_user_or_server_is_rejected(
         self, database: Database, caplog: pytest.LogCaptureFixture
@@ -276,6 +281,28 @@ class TestInDatabase:
         database.execute("ALTER TABLE logins DROP CONSTRAINT broken")
         assert logins.find("notes", URL) == found
         assert EncryptedLoginStore(lambda: store, "ann").find("notes", URL) == found
+
+    @pytest.mark.parametrize("is_cancelled", [False, True])
+    async def test_lock_on_a_login_granted_after_its_caller_gave_up_is_released(
+        self, database: Database, *, is_cancelled: bool
+    ) -> None:
+        store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
+        logins = EncryptedLoginStore(lambda: store, "ann")
+
+        async def hold(timeout_s: float) -> None:
+            async with logins.hold("notes", "renewal", timeout_s, duration_s=600.0):
+                pass
+
+        with closing(database.connect()) as blocker:
+            blocker.execute("LOCK TABLE login_leases")
+            holding = asyncio.create_task(hold(60.0 if is_cancelled else 0.5))
+            await asyncio.to_thread(wait_until, lambda: _is_waiting_for_lock(database))
+            if is_cancelled:
+                holding.cancel()
+            with pytest.raises(asyncio.CancelledError if is_cancelled else TimeoutError):
+                await holding
+            blocker.rollback()
+        await hold(5.0)
 
     def test_failure_to_store_a_new_login_raises_config_error(self, database: Database) -> None:
         store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))

@@ -204,6 +204,36 @@ class FileLoginStore(LoginStore):
         """Do nothing: files are not encrypted."""
 
 
+class _LeaseRequest:
+    """Request for a lease in a thread, which can be withdrawn at any time. Thread-safe."""
+
+    def __init__(self, open_credentials: Callable[[], CredentialStore], lease: Lease, seconds: float) -> None:
+        self._open_credentials, self._lease, self._seconds = open_credentials, lease, seconds
+        self._lock = threading.Lock()
+        self._is_taken = self._is_withdrawn = False
+
+    def take(self) -> bool:
+        """Try to take the lease; release it again if the request was withdrawn meanwhile."""
+        taken = self._open_credentials().take_lease(self._lease, self._seconds)
+        with self._lock:
+            self._is_taken = taken
+            is_unwanted = taken and self._is_withdrawn
+        if is_unwanted:
+            self.release()
+        return taken and not is_unwanted
+
+    def withdraw(self) -> bool:
+        """Withdraw the request; return True if the lease was taken already and must be released."""
+        with self._lock:
+            self._is_withdrawn = True
+            return self._is_taken
+
+    def release(self) -> None:
+        """Release the lease. If the database fails, the lease ends by itself."""
+        with contextlib.suppress(DatabaseError, ConfigError):
+            self._open_credentials().end_lease(self._lease)
+
+
 class EncryptedLoginStore(LoginStore):
     """OAuth logins of one user or the installation, stored with the encrypted credentials. Thread-safe."""
 
@@ -250,7 +280,7 @@ class EncryptedLoginStore(LoginStore):
         lease = Lease(self._user_id, server, operation, secrets.token_hex(8))
         with self._report_errors("changed"):
             async with asyncio.timeout(timeout_s):
-                while not await asyncio.to_thread(self._take_lease, lease, duration_s):  # noqa: ASYNC110
+                while not await self._take_lease(lease, duration_s):  # noqa: ASYNC110
                     await asyncio.sleep(_LEASE_POLL_S)
         try:
             yield
@@ -264,8 +294,14 @@ class EncryptedLoginStore(LoginStore):
     def require_keys(self) -> None:
         _ = self._open_credentials().keys
 
-    def _take_lease(self, lease: Lease, seconds: float) -> bool:
-        return self._open_credentials().take_lease(lease, seconds)
+    async def _take_lease(self, lease: Lease, seconds: float) -> bool:
+        request = _LeaseRequest(self._open_credentials, lease, seconds)
+        try:
+            return await asyncio.to_thread(request.take)
+        except BaseException:  # a timeout or a cancellation: the thread may still get the lease
+            if request.withdraw():
+                asyncio.get_running_loop().run_in_executor(None, request.release)
+            raise
 
     def _save_again(self, server: str) -> None:
         """Try again to store a refreshed login that could not be stored before."""
