@@ -88,6 +88,16 @@ def test_credential_written_through_one_store_object_can_be_read_through_another
     assert one.remove("ann", "git") == 0
 
 
+def test_ids_of_used_keys_are_listed_for_credentials_and_logins(open_store: OpenStore) -> None:
+    old, new = open_store(ONE), open_store(TWO)
+    assert old.list_key_ids() == set()
+    old.set("ann", "git", "TOKEN", "secret")
+    old.set("bob", "git", "TOKEN", "secret")
+    assert old.list_key_ids() == {old.keys.primary}
+    new.save_login("ann", "git", "first", "login", is_new=True)
+    assert old.list_key_ids() == {old.keys.primary, new.keys.primary}
+
+
 def test_all_credentials_of_a_user_can_be_removed(open_store: OpenStore) -> None:
     store = open_store()
     for user, server, name in (

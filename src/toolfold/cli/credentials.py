@@ -204,7 +204,7 @@ def _retire_keys(store: CredentialStore, file: Path) -> None:
     """Remove from the key file all keys that encrypt no stored credential."""
     from toolfold.credentials.keys import remove_keys
 
-    removed, left = remove_keys(file, {each.key_id for each in store.list_credentials()})
+    removed, left = remove_keys(file, store.list_key_ids())
     print_line(f"{removed} keys were removed from {escape_text(str(file))}; {left} are left")
 
 

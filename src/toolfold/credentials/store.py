@@ -164,6 +164,10 @@ class CredentialStore(ABC):
     def list_credentials(self, user_id: str | None = None) -> list[Credential]:
         """Return the credentials and logins of one user or all users, sorted by user, server and name."""
 
+    def list_key_ids(self) -> set[str]:
+        """Return the ids of the keys that encrypt stored credentials and logins."""
+        return {each.key_id for each in self.list_credentials()}
+
     @abstractmethod
     def remove(self, user_id: str, server: str | None = None, name: str | None = None) -> int:
         """Delete a user's credentials, and logins if no name is given; return the number of deletions."""
@@ -344,12 +348,16 @@ class SharedCredentialStore(CredentialStore):
         self._copy = SharedCopy(database, TOPIC, self._read_all, "credentials")
 
     def list_credentials(self, user_id: str | None = None) -> list[Credential]:
-        statement, values = "SELECT * FROM credentials UNION ALL SELECT * FROM logins", ()
-        found = map(_read_row, self._database.query(statement, values))
-        return sorted(
-            (each for each in found if user_id is None or each.user_id == user_id),
-            key=lambda each: each.owner,
+        condition, values = ("", ()) if user_id is None else (" WHERE user_id = %s", (user_id, user_id))
+        statement = f"SELECT * FROM credentials{condition} UNION ALL SELECT * FROM logins{condition}"  # noqa: S608
+        return sorted(map(_read_row, self._database.query(statement, values)), key=lambda each: each.owner)
+
+    def list_key_ids(self) -> set[str]:
+        rows = self._database.query(
+            "SELECT split_part(value, '.', 2) AS id FROM credentials"
+            " UNION SELECT split_part(value, '.', 2) FROM logins"
         )
+        return {row["id"] for row in rows}
 
     def remove(self, user_id: str, server: str | None = None, name: str | None = None) -> int:
         condition, values = _select("%s", user_id, server, name)
