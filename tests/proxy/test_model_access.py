@@ -137,6 +137,31 @@ def test_user_limited_to_certain_models_can_still_request_the_model_list(served:
     assert httpx2.get(f"{served.url}/v1/models", headers=headers, timeout=TIMEOUT_S).status_code == 200
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("path", ["files", "files/1/content", "models"])
+def test_user_who_may_not_use_a_providers_configured_key_cannot_read_data_with_the_key(
+    tmp_path: Path, upstream: Upstream, caplog: pytest.LogCaptureFixture, method: str, path: str
+) -> None:
+    upstream.received.clear()
+    settings = {
+        "providers.house": {"base_url": f"{upstream.url}/v1", "key_env": "HOUSE_KEY"},
+        "proxy.upstreams": {"*": {"provider": "house"}},
+    }
+    with (
+        serve_proxy(
+            tmp_path, upstream.url, settings, allow_anonymous=False, environment={"HOUSE_KEY": "sk-house"}
+        ) as served,
+        caplog.at_level("INFO", "toolfold"),
+    ):
+        headers = {"x-toolfold-token": add_user(served, denied=("key:house",))}
+        url = f"{served.url}/v1/{path}"
+        assert httpx2.request(method, url, headers=headers, timeout=TIMEOUT_S).status_code == 403
+        assert not upstream.received
+        assert "the key of the provider 'house' is refused: user ann denies key:house" in caplog.text
+        served.tokens.users.change_user("ann", lambda each: replace(each, denied=("key:other",)))
+        assert httpx2.get(url, headers=headers, timeout=TIMEOUT_S).status_code == 200
+
+
 def test_user_can_use_only_explicitly_allowed_models_if_access_is_denied_by_default() -> None:
     directory = Directory({"1": User("1", "ann", allowed=("web",))}, denies_by_default=True)
     assert "gateway.default_access is deny" in directory.explain_model_refusal("1", "gpt-4o", "openai")

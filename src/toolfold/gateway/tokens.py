@@ -225,6 +225,12 @@ class TokenStore(ABC):
             return ""
         return self.users.directory().explain_model_refusal(client.user_id, model, provider)
 
+    def explain_key_refusal(self, client: GatewayClient, provider: str) -> str:
+        """Return the rule that forbids a provider's configured key to a client's user; empty if none does."""
+        if not client.user_id:
+            return ""
+        return self.users.directory().explain_key_refusal(client.user_id, provider)
+
     def is_unlimited(self, client: GatewayClient) -> bool:
         """Return True if a client has no limits, and has no user or an administrator as its user."""
         if client.toolsets is not None or client.denied:

@@ -42,9 +42,14 @@ async def require_allowed_model(
 ) -> None:
     """Raise RequestRefused if a rule of the client's user or teams forbids a model request.
 
-    The log names the rule; the client learns only that the model is not allowed.
+    Requests that only read need no model, but permission to use the key of the provider. The log names the
+    rule; the client learns only that the model or the key is not allowed.
     """
-    if not limits_models(tokens, client) or (not model and method in _READING_METHODS):
+    if not limits_models(tokens, client):
+        return
+    provider = "" if upstream.uses_client_key else upstream.provider
+    if not model and method in _READING_METHODS:
+        _require_allowed_key(tokens, client, provider)
         return
     if not model or (body is not None and await asyncio.to_thread(_names_several_models, body)):
         raise RequestRefused(
@@ -52,12 +57,22 @@ async def require_allowed_model(
             "You may use only some models, and this request names none that can be read, or several."
             " Name one model in an uncompressed JSON body.",
         )
-    provider = "" if upstream.uses_client_key else upstream.provider
     if reason := tokens.explain_model_refusal(client, model, provider):
         raise RequestRefused(
             403,
             f"You may not use the model {shorten(model)!r} here. Ask your administrator to allow it.",
             log_text=f"client {client.name}: the model {shorten(model)!r} is refused: {reason}",
+        )
+
+
+def _require_allowed_key(tokens: TokenStore, client: GatewayClient, provider: str) -> None:
+    """Raise RequestRefused if a rule forbids a client the configured key; `provider` is empty without one."""
+    if provider and (reason := tokens.explain_key_refusal(client, provider)):
+        raise RequestRefused(
+            403,
+            f"You may not use the configured key of the provider {provider!r}. Ask your administrator to"
+            " allow it.",
+            log_text=f"client {client.name}: the key of the provider {provider!r} is refused: {reason}",
         )
 
 

@@ -158,7 +158,13 @@ class Directory:
         if self.find_active(user_id) is None:
             return "its user was removed or is disabled"
         reason = self.explain_rules(user_id, MODEL_RULE, model)
-        return reason or (self.explain_rules(user_id, KEY_RULE, provider) if provider else "")
+        return reason or (self.explain_key_refusal(user_id, provider) if provider else "")
+
+    def explain_key_refusal(self, user_id: str, provider: str) -> str:
+        """Return why a user may not use the configured key of a provider; empty if the user may use it."""
+        if self.find_active(user_id) is None:
+            return "its user was removed or is disabled"
+        return self.explain_rules(user_id, KEY_RULE, provider)
 
     def explain_rules(self, user_id: str, kind: str, name: str) -> str:
         """Return the model or key rule that refuses a name, denials first; empty if it is allowed."""
