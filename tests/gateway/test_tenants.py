@@ -199,7 +199,7 @@ async def test_read_file_tool_refuses_files_of_toolfold_with_users_or_tokens_or_
     runtime = tenants.served.runtime
     state = runtime.config.paths.state_dir
     write_keys(find_key_file(runtime.config), [make_key()])
-    credentials = open_credentials(runtime.config, None)
+    credentials = open_credentials(lambda: runtime.config, None)
     credentials.set("bob", "notes", "TOKEN", "what bob has read")
     credentials.close()
     use = [state / name for name in ("gateway/quotas.db", "usage.db", "jobs.db", "learned/learned.sqlite")]

@@ -59,7 +59,7 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
             },
         }
         gateway = stack.enter_context(serve_gateway(home, servers))
-        store = open_credentials(gateway.runtime.config, None)
+        store = open_credentials(lambda: gateway.runtime.config, None)
         stack.callback(store.close)
         tokens, users = {"stranger": gateway.tokens.add("stranger")}, {}
         for name in ("ann", "bob", "new"):
@@ -145,7 +145,7 @@ async def test_rotating_the_credential_encryption_key_does_not_interrupt_open_cl
         assert "secret-of-ann" in result_text(await client.call_tool("local_whoami", {}))
         file = find_key_file(config)
         write_keys(file, [make_key(), *read_key_texts(file)])
-        store = open_credentials(config, None)
+        store = open_credentials(lambda: config, None)
         assert store.rotate() > 0
         write_keys(file, read_key_texts(file)[:1])
         store.close()
@@ -168,7 +168,7 @@ async def test_server_with_a_missing_credential_starts_after_the_credential_is_s
         assert "TOKEN" in state.error
         async with gateway.client() as client:
             assert (await client.list_tools()).tools == []
-            with contextlib.closing(open_credentials(gateway.runtime.config, None)) as store:
+            with contextlib.closing(open_credentials(lambda: gateway.runtime.config, None)) as store:
                 store.set(OWNER, "local", "TOKEN", "of-the-installation")
             async with asyncio.timeout(60):
                 while "local_whoami" not in {  # noqa: ASYNC110

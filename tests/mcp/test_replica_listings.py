@@ -259,7 +259,7 @@ async def test_tool_list_of_a_server_process_of_one_user_is_not_shared_between_r
     (tmp_path / "one" / "credentials.key").write_text(keys)
     (tmp_path / "one" / "credentials.key").chmod(0o600)
     one = open_replica("one", entry)
-    credentials = open_credentials(one.config, one.database)
+    credentials = open_credentials(lambda: one.config, one.database)
     credentials.set(OWNER, "notes", "LISTING", str(listing))
     credentials.set("ann", "notes", "LISTING", str(of_ann))
     wait_until(lambda: callable_tools(one) == {"mcp_notes_read"})

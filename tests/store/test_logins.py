@@ -21,7 +21,9 @@ from toolfold.credentials import (
     CredentialStore,
     SharedCredentialStore,
     SqliteCredentialStore,
+    load_keys,
 )
+from toolfold.credentials.keys import add_key, remove_keys
 from toolfold.database import Database, open_database
 from toolfold.errors import ConfigError
 from toolfold.gateway import login_links
@@ -61,15 +63,16 @@ def open_credentials(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator
     url = request.getfixturevalue("database_url") if request.param == "postgres" else ""
     with ExitStack() as stack:
 
-        def open_with(*keys: bytes) -> CredentialStore:
+        def open_with(*keys: bytes, load: Callable[[], CredentialKeys] | None = None) -> CredentialStore:
             store: CredentialStore
+            load = load or (lambda: CredentialKeys(keys or (ONE,)))
             if not url:
-                store = SqliteCredentialStore(tmp_path / "c.db", lambda: CredentialKeys(keys or (ONE,)))
+                store = SqliteCredentialStore(tmp_path / "c.db", load)
             else:
                 opened = open_database(url)
                 assert opened is not None
                 stack.callback(opened.close)
-                store = SharedCredentialStore(opened, lambda: CredentialKeys(keys or (ONE,)))
+                store = SharedCredentialStore(opened, load)
             stack.callback(store.close)
             return store
 
@@ -214,6 +217,37 @@ class TestEncryptedLogins:
         assert {each.key_id for each in new.list_credentials()} == {new.keys.primary}
         old = open_credentials(ONE)
         assert EncryptedLoginStore(lambda: old, "ann").find("notes", URL) is None
+
+    def test_running_process_encrypts_new_and_refreshed_logins_with_a_replaced_key(
+        self, open_credentials: OpenCredentials, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "credentials.key"
+        load_keys("", file, may_create=True)
+        running = open_credentials(load=lambda: load_keys("", file, may_create=False))
+        logins = EncryptedLoginStore(lambda: running, "ann")
+        logins.save(make_login(), is_new=True)
+        old = running.keys.primary
+        new = add_key(file)
+        administration = open_credentials(load=lambda: load_keys("", file, may_create=False))
+        assert administration.rotate() == 1
+        remove_keys(file, administration.list_key_ids())
+        for is_new in (False, True):
+            logins.save(make_login("token-2"), is_new=is_new)
+            assert administration.list_key_ids() == {new} != {old}
+            found = EncryptedLoginStore(lambda: administration, "ann").find("notes", URL)
+            assert found == make_login("token-2")
+
+    def test_keys_are_required_in_their_current_state(
+        self, open_credentials: OpenCredentials, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "credentials.key"
+        load_keys("", file, may_create=True)
+        store = open_credentials(load=lambda: load_keys("", file, may_create=False))
+        logins = EncryptedLoginStore(lambda: store, "ann")
+        logins.require_keys()
+        file.unlink()
+        with pytest.raises(ConfigError, match="cannot be read"):
+            logins.require_keys()
 
     def test_lock_on_a_login_expires_if_its_process_has_ended(
         self, open_credentials: OpenCredentials

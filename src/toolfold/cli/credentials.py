@@ -213,7 +213,7 @@ def open_store(invocation: Invocation) -> CredentialStore:
     from toolfold.sources.mcp.user_credentials import open_credentials
 
     config = invocation.load_config()
-    store = open_credentials(config, use_database(config))
+    store = open_credentials(lambda: config, use_database(config))
     click.get_current_context().call_on_close(store.close)
     return store
 

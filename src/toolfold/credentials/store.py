@@ -94,13 +94,21 @@ class CredentialStore(ABC):
         """Return the encryption keys. Raises ConfigError if they are missing or invalid."""
         return self._load_keys()
 
+    def reload_keys(self) -> CredentialKeys:
+        """Read the encryption keys again, and return them. Raises ConfigError.
+
+        Another process may have replaced them since, with `toolfold credentials rotate-key`.
+        """
+        self.__dict__["keys"] = keys = self._load_keys()
+        return keys
+
     def set(self, user_id: str, server: str, name: str, secret: str) -> None:
         """Store a credential, replacing an existing one with the same name. Raises ConfigError."""
         _require_valid(name, secret)
         others = {each.name for each in self._find(user_id, server) if not each.is_login} - {name}
         if len(others) >= MAX_PER_SERVER:
             raise ConfigError(f"a user can have at most {MAX_PER_SERVER} credentials for one server")
-        value = self.keys.encrypt(secret, (user_id, server, name))
+        value = self.reload_keys().encrypt(secret, (user_id, server, name))
         self._write([Credential(user_id, server, name, value, time.time())])
 
     def load(self, user_id: str, server: str) -> dict[str, str]:
@@ -125,12 +133,12 @@ class CredentialStore(ABC):
         if not 0 < len(text) <= MAX_LOGIN_CHARS:
             raise ConfigError(f"a stored login must have between 1 and {MAX_LOGIN_CHARS:,} characters")
         name = LOGIN_PREFIX + login_id
-        value = self.keys.encrypt(text, (user_id, server, name))
+        value = self.reload_keys().encrypt(text, (user_id, server, name))
         return self._write_login(Credential(user_id, server, name, value, time.time()), is_new=is_new)
 
     def _decrypt(self, stored: Credential) -> str:
         if stored.key_id not in self.keys.ids:
-            self.__dict__.pop("keys", None)  # they were replaced since, by `toolfold credentials rotate-key`
+            self.reload_keys()
         return self.keys.decrypt(stored.value, stored.owner)
 
     def find_version(self, user_id: str, server: str, *, is_fresh: bool = False) -> str:

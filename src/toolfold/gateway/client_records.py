@@ -67,7 +67,7 @@ class ClientRecords:
         """Delete the stored credentials of a user; this does not require the encryption key."""
         from toolfold.sources.mcp.user_credentials import open_credentials
 
-        with closing(open_credentials(self._config, self._database)) as credentials:
+        with closing(open_credentials(lambda: self._config, self._database)) as credentials:
             credentials.remove(user_id)
 
     def _remove_learned(self, learners: Collection[str]) -> None:

@@ -579,7 +579,7 @@ class McpServers:
     def _open_credentials(self) -> CredentialStore:
         with self._credentials_lock:
             if self._credentials is None:
-                self._credentials = open_credentials(self._config, self._database)
+                self._credentials = open_credentials(lambda: self._config, self._database)
             return self._credentials
 
     def _load_credentials(self, server: ServerSupervisor, user_id: str) -> Mapping[str, str]:

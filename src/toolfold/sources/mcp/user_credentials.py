@@ -28,20 +28,22 @@ def find_key_file(config: Config) -> Path:
     return config.credentials.key_file or config.paths.config_dir / "credentials.key"
 
 
-def open_credentials(config: Config, database: Database | None) -> CredentialStore:
+def open_credentials(get_config: Callable[[], Config], database: Database | None) -> CredentialStore:
     """Open the stored credentials: in the database shared by replicas or, without a database, in a file.
 
-    The keys are read when they are needed. Without a database, a key is created if there is none. Replicas
-    need the same keys, so they are never created for a database.
+    The keys are read when they are needed, from the settings that `get_config` returns then. Without a
+    database, a key is created if there is none. Replicas need the same keys, so they are never created for a
+    database.
     """
 
     def load() -> CredentialKeys:
+        config = get_config()
         text = resolve_references(config.credentials.keys, config.environment)
         return load_keys(text, find_key_file(config), may_create=database is None)
 
     if database is not None:
         return SharedCredentialStore(database, load)
-    return SqliteCredentialStore(config.paths.state_dir / CREDENTIALS_FILE, load)
+    return SqliteCredentialStore(get_config().paths.state_dir / CREDENTIALS_FILE, load)
 
 
 def open_logins(

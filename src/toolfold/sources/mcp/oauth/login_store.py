@@ -258,7 +258,9 @@ class EncryptedLoginStore(LoginStore):
             self._unsaved.pop(login.server, None)
         try:
             self._write(login, is_new=is_new)
-        except DatabaseError as error:
+        except (DatabaseError, ConfigError) as error:
+            if is_new and isinstance(error, ConfigError):
+                raise
             if is_new:
                 raise ConfigError("the login cannot be stored now: the database does not answer") from None
             log.warning("the refreshed login for MCP server %r cannot be stored yet: %s", login.server, error)
@@ -292,7 +294,7 @@ class EncryptedLoginStore(LoginStore):
         return self._open_credentials().find_version(self._user_id, server)
 
     def require_keys(self) -> None:
-        _ = self._open_credentials().keys
+        self._open_credentials().reload_keys()
 
     async def _take_lease(self, lease: Lease, seconds: float) -> bool:
         request = _LeaseRequest(self._open_credentials, lease, seconds)
