@@ -115,6 +115,9 @@ def test_model_request_refused_by_a_team_rule_logs_the_rule_without_revealing_it
     ("path", "body"),
     [
         ("chat/completions", b'{"model": "o1", "messages": [], "model": "gpt-4o"}'),
+        ("chat/completions", b'{"model": "gpt-4o", "messages": [], "Model": "o1-pro"}'),
+        ("chat/completions", b'{"model": "gpt-4o", "messages": [], "models": ["o1-pro"]}'),
+        ("chat/completions", b'{"model": "gpt-4o", "messages": [], "fallbacks": ["o1-pro"]}'),
         ("chat/completions", b'{"messages": []}'),
         ("chat/completions", b"no json"),
         ("images/generations", b'{"model": "gpt-4o"}'),

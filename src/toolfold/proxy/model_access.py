@@ -15,6 +15,8 @@ from toolfold.proxy.upstreams import Upstream
 
 log = logging.getLogger(__name__)
 
+_MODEL_KEYS = frozenset({"model", "models", "fallbacks"})
+"""Keys of request bodies that name a model, or models to be used if the first one is not available."""
 _READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -77,14 +79,19 @@ def _require_allowed_key(tokens: TokenStore, client: GatewayClient, provider: st
 
 
 def _names_several_models(body: bytes) -> bool:
-    """Return True if a JSON object has duplicate `model` keys, which providers may read differently."""
-    found: list[Any] = []
+    """Return True if a JSON object has several keys that name models.
 
-    def count(pairs: list[tuple[str, Any]]) -> None:
-        found[:] = [value for key, value in pairs if key == "model"]  # the outermost object comes last
+    Providers differ in which one they read: the last of duplicate keys, keys in upper case, or lists of
+    models that are tried one after the other.
+    """
+    count = 0
+
+    def count_keys(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal count  # the outermost object comes last
+        count = sum(key.casefold() in _MODEL_KEYS for key, _ in pairs)
 
     try:
-        json.loads(body, object_pairs_hook=count)
+        json.loads(body, object_pairs_hook=count_keys)
     except (ValueError, RecursionError):
         return True
-    return len(found) > 1
+    return count > 1
