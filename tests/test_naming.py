@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import unicodedata
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from tests.thorough import try_examples
 from toolfold.authoring import build_tool
 from toolfold.errors import InvalidTool, ReservedName
 from toolfold.model import BRIDGE_NAMES, Tool
-from toolfold.naming import is_accepted, is_reserved, short_names
+from toolfold.naming import is_accepted, is_reserved, matches_pattern, short_names
 from toolfold.registry import Registry
 
 ACCEPTED_BY_PROVIDERS = re.compile(r"\A[A-Za-z0-9_-]{1,64}\Z")
@@ -239,3 +240,34 @@ def test_registering_a_tool_without_a_name_is_rejected(name: str) -> None:
     with pytest.raises(InvalidTool, match="needs a name"):
         registry.add(replace(tool("x"), name=name))
     assert len(registry.snapshot()) == 0
+
+
+@check_cases(
+    ("name", "pattern", "is_match"),
+    [
+        ("gpt-4o", "gpt-4o", True),
+        ("GPT-4o", "gpt-*", True),
+        ("gpt-4o", "GPT-4O", True),
+        ("gpt-4o-mini", "*4o*mini", True),
+        ("gpt-4o", "*4o*4o", False),
+        ("aa", "a*a*a", False),
+        ("", "*", True),
+        ("gpt-4o", "", False),
+        ("a\nb", "a*b", True),
+        ("gpt-4o", "gpt-4?", False),
+        ("gpt-4?", "gpt-4?", True),
+        ("model[1]", "model[1]", True),
+        ("model1", "model[1]", False),
+        ("xgpt-4o", "gpt-4o", False),
+    ],
+)
+def test_only_an_asterisk_is_special_in_patterns_of_model_names_and_case_is_ignored(
+    name: str, pattern: str, is_match: bool
+) -> None:
+    assert matches_pattern(name, pattern) is is_match
+
+
+def test_matching_a_long_name_with_many_asterisks_takes_little_time() -> None:
+    started = time.perf_counter()
+    assert not matches_pattern("a" * 20_000, "*a" * 100 + "*b")
+    assert time.perf_counter() - started < 1

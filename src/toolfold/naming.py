@@ -2,7 +2,7 @@
 
 Providers accept 64 characters of `[A-Za-z0-9_-]`. Other names get a short form: a readable part and a
 digest of the original, so that it is the same in every process and on every machine. The registry stores
-the mapping back.
+the mapping back. Also compares names with the patterns that users write for models.
 """
 
 from __future__ import annotations
@@ -54,3 +54,22 @@ def _shorten_middle(text: str, max_chars: int) -> str:
         return text
     head = max_chars // 2
     return text[:head] + text[len(text) - (max_chars - head) :]
+
+
+def matches_pattern(name: str, pattern: str) -> bool:
+    """Return True if a name matches a pattern in which `*` stands for any text, ignoring case."""
+    text = name.casefold()
+    start, *rest = pattern.casefold().split("*")
+    if not rest:
+        return text == start
+    *middle, end = rest
+    if len(text) < len(start) + len(end) or not text.startswith(start) or not text.endswith(end):
+        return False
+    # The first occurrence of each part leaves the most text for the next one: no need to try others.
+    at, stop = len(start), len(text) - len(end)
+    for part in middle:
+        found = text.find(part, at, stop)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True

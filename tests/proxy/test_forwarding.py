@@ -182,10 +182,11 @@ def test_request_is_sent_to_the_first_provider_whose_pattern_matches_the_model(
     with serve_upstream() as other:
         settings = {
             "providers.house": {"dialect": "openai", "base_url": f"{other.url}/v1", "key_env": "HOUSE_KEY"},
-            "proxy.upstreams": {"house-*": {"provider": "house"}},
+            "proxy.upstreams": {"house-[a-z]": {"provider": "nowhere"}, "House-*": {"provider": "house"}},
+            "providers.nowhere": {"dialect": "openai", "base_url": "http://127.0.0.1:9/v1"},
         }
         with serve_proxy(tmp_path, upstream.url, settings, environment={"HOUSE_KEY": "sk-house"}) as served:
-            post(served, "chat/completions", b'{"model":"house-1"}', authorization="Bearer sk-client")
+            post(served, "chat/completions", b'{"model":"house-a"}', authorization="Bearer sk-client")
             post(served, "chat/completions", b'{"model":"gpt-1"}', authorization="Bearer sk-client")
         (to_house,), (to_default,) = other.received, upstream.received
     assert to_house.header("authorization") == "Bearer sk-house"

@@ -71,6 +71,8 @@ def ask(
         (("model:gpt-*",), (), "gpt-4o", True),
         (("model:gpt-*",), (), "GPT-4o", True),
         (("model:gpt-*",), (), "o1", False),
+        ((), ("model:o1[preview]",), "o1[preview]", False),
+        ((), ("model:o?",), "o1", True),
         (("model:*",), ("model:o1*",), "o1-mini", False),
         ((), ("model:*",), "gpt-4o", False),
         (("web",), (), "gpt-4o", True),
@@ -210,3 +212,11 @@ def test_configured_model_price_overrides_known_and_fallback_prices() -> None:
     )
     assert prices.charge(["local-1"], "ollama", MILLION) == 0
     assert prices.find_cost("gpt-4o", MILLION) == pytest.approx(3)
+
+
+def test_only_an_asterisk_is_special_in_model_names_of_prices_and_case_is_ignored() -> None:
+    prices = ModelPrices(
+        {"local-[a]": PriceSettings(input=1, output=2), "Local-*": PriceSettings(input=3, output=4)}
+    )
+    assert prices.find_cost("local-[a]", MILLION) == pytest.approx(3)
+    assert prices.find_cost("local-a", MILLION) == pytest.approx(7)

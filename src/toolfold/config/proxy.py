@@ -98,15 +98,15 @@ class ProxySettings(Section):
     )
     upstreams: Annotated[dict[Text, UpstreamSettings], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
-        description="Providers by model name, in which `*` matches anything; the first match "
-        "is used. Requests for other models are sent to OpenAI or Anthropic, "
+        description="Providers by model name, in which `*` matches anything and case does not "
+        "matter; the first match is used. Requests for other models are sent to OpenAI or Anthropic, "
         "depending on the API that the client uses, with the client's key.",
         json_schema_extra=USER_ONLY,
     )
     prices: Annotated[dict[Text, PriceSettings], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
-        description="Prices by model name, in which `*` matches anything; the first match is "
-        "used. The cost limits of users are checked with the price of the "
+        description="Prices by model name, in which `*` matches anything and case does not "
+        "matter; the first match is used. The cost limits of users are checked with the price of the "
         "provider's most expensive known model if a model has no price here or "
         "in the list of known prices.",
         json_schema_extra=USER_ONLY,

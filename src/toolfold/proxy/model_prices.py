@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 
 from toolfold.config.proxy import PriceSettings
 from toolfold.errors import shorten
 from toolfold.events import Usage
+from toolfold.naming import matches_pattern
 from toolfold.turn.pricing import Prices, cost_of_call, find_highest_prices, find_prices
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class ModelPrices:
     """Computes the cost of model requests in dollars. Thread-safe."""
 
     def __init__(self, configured: Mapping[str, PriceSettings] = {}) -> None:
-        """Use configured prices by model name; `*` in a name matches any text, and the first match wins."""
+        """Use configured prices by model name; `*` matches any text, and the first match is used."""
         self._configured = {
             pattern: Prices(name=pattern, input=each.input, output=each.output)
             for pattern, each in configured.items()
@@ -50,7 +50,7 @@ class ModelPrices:
         return cost_of_call(usage, known) or 0.0
 
     def _find_prices(self, model: str) -> Prices | None:
-        matching = (each for pattern, each in self._configured.items() if fnmatchcase(model, pattern))
+        matching = (each for pattern, each in self._configured.items() if matches_pattern(model, pattern))
         return next(matching, None) or find_prices(model)
 
     def _report_unknown(self, model: str, used: Prices) -> None:

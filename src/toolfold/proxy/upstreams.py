@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Literal
 from urllib.parse import quote, urlsplit
 
 from toolfold.config import Config
 from toolfold.config.agent import ProviderSettings
 from toolfold.errors import ConfigError, closest_names, did_you_mean
+from toolfold.naming import matches_pattern
 from toolfold.providers.models import find_key, known_providers
 from toolfold.proxy.access import KEY_HEADERS, TOKEN_HEADER
 
@@ -36,8 +36,14 @@ HOP_HEADERS = frozenset(
     }
 )
 """Headers that concern one connection only."""
+METHOD_OVERRIDES = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
+"""Headers by which a provider may treat a request that was checked as GET as another one."""
 _OWN_REQUEST_HEADERS = frozenset(
-    {*HOP_HEADERS, "host", "expect", "content-length", TOKEN_HEADER, "cookie", "origin", "referer"}
+    {
+        *HOP_HEADERS,
+        *METHOD_OVERRIDES,
+        *("host", "expect", "content-length", TOKEN_HEADER, "cookie", "origin", "referer"),
+    }
 )
 _PRIVATE_NAME = re.compile(r"key|token|auth|secret|cookie|organization|project|sec-fetch")
 """Words in the names of headers and query parameters that identify a client to its own provider."""
@@ -124,7 +130,7 @@ class Upstreams:
     def find(self, model: str, family: Family) -> Upstream:
         """Return the provider configured for a model or, if none is, the default of the client's API."""
         for pattern, upstream in self._by_pattern.items():
-            if fnmatchcase(model, pattern):
+            if matches_pattern(model, pattern):
                 return upstream
         return self._defaults[family]
 

@@ -9,11 +9,11 @@ import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from toolfold.errors import ConfigError, UnknownAccount, closest_names
 from toolfold.model import GrantLimit, Json
+from toolfold.naming import matches_pattern
 
 MAX_USERS = 100_000
 MAX_TEAMS = 10_000
@@ -276,11 +276,7 @@ def select_tool_rules(rules: Iterable[str]) -> list[str]:
 def _find_match(rules: Iterable[str], kind: str, name: str) -> str:
     """Return the first rule of this kind with a pattern that matches the name, ignoring case, or empty."""
     return next(
-        (
-            rule
-            for rule in rules
-            if rule.startswith(kind) and fnmatchcase(name.lower(), rule.removeprefix(kind).lower())
-        ),
+        (rule for rule in rules if rule.startswith(kind) and matches_pattern(name, rule.removeprefix(kind))),
         "",
     )
 
