@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Done, Toolfold
-from toolfold.credentials.keys import MAX_KEYS, make_key
+from toolfold.credentials import SqliteCredentialStore
+from toolfold.credentials.keys import MAX_KEYS, load_keys, make_key
 
 
 @pytest.fixture
@@ -67,6 +68,25 @@ def test_credentials_remove_command_deletes_one_credential_and_user_remove_comma
     assert len(list_stored(toolfold)) == 2
     assert toolfold("user", "remove", "ann", "--yes").code == 0
     assert list_stored(toolfold) == []
+
+
+def test_mcp_logout_deletes_a_login_and_says_so_even_if_nothing_can_be_decrypted(
+    store: Toolfold, toolfold: Toolfold, home: Path
+) -> None:
+    store("secret", "git", "TOKEN", "--user", "ann")
+    user_id = json.loads(toolfold("user", "list", "--json").out)[0]["id"]
+    file = home / "credentials.key"
+    credentials = SqliteCredentialStore(
+        home / "state/credentials.db", lambda: load_keys("", file, may_create=False)
+    )
+    credentials.save_login(user_id, "git", "first", "{}", is_new=True)
+    file.write_text(make_key())
+    done = toolfold("mcp", "logout", "git", "--user", "ann")
+    assert (done.code, done.out.strip()) == (0, "logged out of git")
+    assert "not be revoked" in done.err
+    assert credentials.list_credentials()[0].name == "TOKEN"
+    assert "there was no stored login" in toolfold("mcp", "logout", "git", "--user", "ann").out
+    credentials.close()
 
 
 def test_rotate_key_command_encrypts_stored_credentials_with_a_new_key_and_can_remove_the_old_key(

@@ -28,7 +28,13 @@ from toolfold.database import Database, open_database
 from toolfold.errors import ConfigError
 from toolfold.gateway import login_links
 from toolfold.gateway.login_links import LocalLoginLinks, LoginLink, LoginLinks, SharedLoginLinks
-from toolfold.sources.mcp.oauth.login_store import EncryptedLoginStore, FileLoginStore, Login, LoginStore
+from toolfold.sources.mcp.oauth.login_store import (
+    DeletedLogins,
+    EncryptedLoginStore,
+    FileLoginStore,
+    Login,
+    LoginStore,
+)
 
 ONE, TWO = bytes(range(32)), bytes(range(32, 64))
 URL = "https://notes.example/mcp"
@@ -144,10 +150,10 @@ class TestContract:
     ) -> None:
         one, other = open_logins(), open_logins()
         one.save(make_login(), is_new=True)
-        assert [each.token for each in other.delete("notes")] == ["token-1"]
+        assert [each.token for each in other.delete("notes").readable] == ["token-1"]
         one.save(make_login("token-2"))
         assert other.find("notes", URL) is None
-        assert other.delete("notes") == ()
+        assert other.delete("notes") == DeletedLogins(0)
         other.save(make_login("token-3", login_id="second"), is_new=True)
         one.save(make_login("token-4"))
         found = other.find("notes", URL)
@@ -181,7 +187,7 @@ class TestEncryptedLogins:
         found = ann.find("notes", URL)
         assert found is not None
         assert found.token == "token-of-ann"
-        assert bob.delete("notes")[0].token == "token-of-bob"
+        assert bob.delete("notes").readable[0].token == "token-of-bob"
         assert ann.find("notes", URL) is not None
 
     def test_login_is_listed_without_tokens_and_not_loaded_as_a_credential(

@@ -18,6 +18,7 @@ from toolfold.cli.credentials import find_user_id, open_store, require_per_user_
 from toolfold.cli.output import escape_text, print_line, print_note
 from toolfold.cli.server_commands import unknown_server_error
 from toolfold.cli.shared_database import use_database
+from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
     from toolfold.config import Config
@@ -93,7 +94,7 @@ def logout(invocation: Invocation, name: str, user: str | None) -> None:
 
     config = invocation.load_config()
     server = config.mcp.servers.get(name)
-    logins, environment = _open_logins(invocation, name, user)
+    logins, environment = _open_logins(invocation, name, user, needs_credentials=False)
     was_logged_in = asyncio.run(log_out(name, server, logins, environment=environment))
     if not was_logged_in and server is None:
         raise unknown_server_error(name, config.mcp.servers)
@@ -101,9 +102,12 @@ def logout(invocation: Invocation, name: str, user: str | None) -> None:
 
 
 def _open_logins(
-    invocation: Invocation, server: str, user: str | None
+    invocation: Invocation, server: str, user: str | None, *, needs_credentials: bool = True
 ) -> tuple[LoginStore, Mapping[str, str]]:
-    """Return the logins of a user, or of the installation, and the variables for `${NAME}` references."""
+    """Return the logins of a user, or of the installation, and the variables for `${NAME}` references.
+
+    Unless `needs_credentials` is set, credentials that cannot be decrypted count as none.
+    """
     from toolfold.sources.mcp.setting_references import add_credentials
     from toolfold.sources.mcp.user_credentials import open_logins
 
@@ -115,7 +119,14 @@ def _open_logins(
     logins = open_logins(config, database, credentials, user_id)
     if user is None:
         return logins, config.environment
-    return logins, add_credentials(config.environment, credentials().load(user_id, server))
+    try:
+        loaded = credentials().load(user_id, server)
+    except ConfigError as error:
+        if needs_credentials:
+            raise
+        print_note(f"the login may not be revoked at the issuer: {error.problem}")
+        loaded = {}
+    return logins, add_credentials(config.environment, loaded)
 
 
 def login_directory(config: Config) -> Path:

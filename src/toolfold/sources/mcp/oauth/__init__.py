@@ -166,9 +166,9 @@ async def log_out(
 ) -> bool:
     """Delete all logins of a server and try to revoke their tokens; return True if there were any."""
     deleted = await asyncio.to_thread(_open_logins(logins).delete, server)
-    if settings is not None and any(login.token for login in deleted):
-        await _revoke_tokens(server, settings, environment, deleted)
-    return bool(deleted)
+    if settings is not None and any(login.token for login in deleted.readable):
+        await _revoke_tokens(server, settings, environment, deleted.readable)
+    return deleted.count > 0
 
 
 def login_status(

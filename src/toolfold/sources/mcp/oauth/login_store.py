@@ -96,6 +96,16 @@ def compute_fresh_until(now: float, expires_in: float | None) -> float | None:
     return None if expires_in is None else now + expires_in - min(_MAX_LEEWAY_S, expires_in / 10)
 
 
+@dataclass(frozen=True, slots=True)
+class DeletedLogins:
+    """Result of deleting the logins of a server."""
+
+    count: int
+    """Number of deleted logins."""
+    readable: tuple[Login, ...] = ()
+    """Those that could be read, so that their tokens can be revoked."""
+
+
 class LoginStore(ABC):
     """Stored OAuth logins of the installation or of one user. Its methods may block."""
 
@@ -112,8 +122,8 @@ class LoginStore(ABC):
         """
 
     @abstractmethod
-    def delete(self, server: str) -> tuple[Login, ...]:
-        """Delete all logins of the server and return them. Raises ConfigError."""
+    def delete(self, server: str) -> DeletedLogins:
+        """Delete all logins of the server, even if they cannot be decrypted. Raises ConfigError."""
 
     @abstractmethod
     def hold(
@@ -154,11 +164,11 @@ class FileLoginStore(LoginStore):
             if other != file:
                 other.unlink(missing_ok=True)
 
-    def delete(self, server: str) -> tuple[Login, ...]:
+    def delete(self, server: str) -> DeletedLogins:
         known = tuple(self._iter_logins(server))
         for file, _ in known:
             file.unlink(missing_ok=True)
-        return tuple(login for _, login in known)
+        return DeletedLogins(len(known), tuple(login for _, login in known))
 
     @contextlib.asynccontextmanager
     async def hold(
@@ -267,13 +277,17 @@ class EncryptedLoginStore(LoginStore):
             with self._lock:
                 self._unsaved[login.server] = login
 
-    def delete(self, server: str) -> tuple[Login, ...]:
+    def delete(self, server: str) -> DeletedLogins:
         with self._report_errors("deleted"):
-            found = self._read(server)
-            self._open_credentials().remove_login(self._user_id, server)
+            try:
+                found = self._read(server)
+            except ConfigError as error:  # without the keys it can be deleted, but not revoked
+                log.warning("the login for MCP server %r is deleted without being read: %s", server, error)
+                found = None
+            is_deleted = self._open_credentials().remove_login(self._user_id, server)
         with self._lock:
             self._unsaved.pop(server, None)
-        return (found,) if found else ()
+        return DeletedLogins(int(is_deleted), (found,) if found else ())
 
     @contextlib.asynccontextmanager
     async def hold(
