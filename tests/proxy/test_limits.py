@@ -241,3 +241,140 @@ def test_tokens_of_a_stream_abandoned_by_the_client_count_towards_the_limit_of_t
     with httpx2.stream("POST", url, json=body, headers=headers, timeout=TIMEOUT_S) as response:
         assert b"text" in next(response.iter_raw())
     assert counted.read_used()["tokens_per_day"] - before >= 200
+
+
+CHUNK = {"id": "1", "model": "m", "choices": [{"index": 0, "delta": {"content": "Hi"}}]}
+USAGE = {"prompt_tokens": 3_000, "completion_tokens": 4_000}
+
+
+def send_limited(
+    counted: CountedUser, path: str, body: bytes, *, method: str = "POST", kind: str = "application/json"
+) -> httpx2.Response:
+    headers = {"x-toolfold-token": counted.token, "content-type": kind}
+    url = f"{counted.served.url}/v1/{path}"
+    return httpx2.request(method, url, content=body, headers=headers, timeout=TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat/completions/", BODY),
+        ("/chat/completions", BODY),
+        ("chat//completions", BODY),
+        ("messages/batches", b'{"requests": []}'),
+        ("images/generations", b'{"model": "m"}'),
+        ("models/m", BODY),
+        ("responses", b'{"model": "m", "input": "x", "background": true}'),
+        ("responses", b'{"model": "m", "input": "x", "background": false, "background": true}'),
+        ("responses", b'{"model": "m", "input": "x", "background": true, "background": false}'),
+        ("responses", b'{"model": "m", "input": "x", "Background": true}'),
+        ("chat/completions", b"no json"),
+    ],
+)
+def test_request_whose_reply_cannot_be_counted_is_refused_for_a_user_with_a_daily_limit(
+    counted: CountedUser, upstream: Upstream, path: str, body: bytes
+) -> None:
+    counted.read_used()
+    assert send_limited(counted, path, body).status_code in (400, 403)
+    assert not upstream.received
+    unlimited = httpx2.post(f"{counted.served.url}/v1/{path}", content=body, timeout=TIMEOUT_S)
+    assert unlimited.status_code == 200
+
+
+def test_request_in_another_encoding_or_method_is_refused_for_a_user_with_a_daily_limit(
+    counted: CountedUser, upstream: Upstream
+) -> None:
+    counted.read_used()
+    for kind in ("application/x-www-form-urlencoded", "application/json; charset=utf-7"):
+        assert send_limited(counted, "chat/completions", BODY, kind=kind).status_code == 400
+    for method in ("GET", "PUT", "PATCH"):
+        assert send_limited(counted, "chat/completions", BODY, method=method).status_code == 403
+    assert not upstream.received
+    assert send_limited(counted, "models", b"", method="GET").status_code == 200
+    kind = "application/json; charset=utf-8"
+    assert send_limited(counted, "chat/completions", BODY, kind=kind).status_code == 200
+
+
+def test_provider_does_not_receive_headers_that_override_the_method(
+    counted: CountedUser, upstream: Upstream
+) -> None:
+    headers = {"x-http-method-override": "POST", "X-HTTP-Method": "POST", "x-method-override": "POST"}
+    url = f"{counted.served.url}/v1/models"
+    assert httpx2.get(url, headers=headers, timeout=TIMEOUT_S).status_code == 200
+    assert not [name for name, _ in upstream.received[0].headers if "method" in name.lower()]
+
+
+@pytest.mark.parametrize("path", ["completions", "embeddings"])
+def test_tokens_of_text_completions_and_embeddings_count_towards_the_daily_limit(
+    counted: CountedUser, upstream: Upstream, path: str
+) -> None:
+    before = counted.read_used()["tokens_per_day"]
+    reply = {"model": "m", "choices": [{"index": 0, "text": "Hi"}], "usage": USAGE}
+    upstream.prepared.append(Prepared([json.dumps(reply).encode()]))
+    assert send_limited(counted, path, b'{"model": "m", "prompt": "x", "input": "x"}').status_code == 200
+    assert counted.read_used()["tokens_per_day"] - before == 7_000
+
+
+@pytest.mark.parametrize("tools", [TOOLS, []], ids=["folded", "forwarded"])
+@pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "not-asked"])
+def test_provider_tells_the_usage_of_a_stream_and_only_clients_that_asked_for_it_receive_it(
+    counted: CountedUser, upstream: Upstream, tools: list[Json], is_asked: bool
+) -> None:
+    before = counted.read_used()["tokens_per_day"]
+    last: Json = {"id": "1", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    usage: Json = {"id": "1", "model": "m", "choices": [], "usage": USAGE}
+    stream = b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in (CHUNK, last, usage))
+    parts = [stream[:50], stream[50:-30], stream[-30:], b"data: [DONE]\n\n"]
+    upstream.prepared.append(Prepared(parts, headers={"content-type": "Text/Event-Stream"}, chunked=True))
+    body: Json = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Write."}]}
+    body |= {"stream_options": {"include_usage": True}} if is_asked else {}
+    body |= {"tools": make_tools("chat", tools)} if tools else {}
+    answer = send_limited(counted, "chat/completions", json.dumps(body).encode())
+    assert answer.status_code == 200
+    assert "Hi" in answer.text
+    assert answer.text.endswith("data: [DONE]\n\n")
+    assert ("prompt_tokens" in answer.text) is is_asked
+    assert upstream.received[0].json["stream_options"] == {"include_usage": True}
+    assert counted.read_used()["tokens_per_day"] - before == 7_000
+
+
+def test_long_base64_text_counts_as_input_unless_it_is_an_image_or_a_document(
+    counted: CountedUser, upstream: Upstream
+) -> None:
+    data = "QUJD" * 25_000
+    call = {"type": "tool_use", "id": "1", "name": "x", "input": {"data": data}}
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+    source = {"type": "base64", "media_type": "application/pdf", "data": data}
+    document = {"type": "tool_result", "content": [{"type": "document", "source": source}]}
+    spent = []
+    for content in (data, [call], [image], [document]):
+        before = counted.read_used()["tokens_per_day"]
+        body = {"model": "m", "messages": [{"role": "user", "content": content}]}
+        assert send_limited(counted, "chat/completions", json.dumps(body).encode()).status_code == 200
+        spent.append(counted.read_used()["tokens_per_day"] - before)
+    assert min(spent[:2]) > 20_000
+    assert max(spent[2:]) < 200
+
+
+@pytest.mark.parametrize("tools", [TOOLS, []], ids=["folded", "forwarded"])
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_input_of_a_request_abandoned_before_the_reply_counts_towards_the_limit(
+    counted: CountedUser, upstream: Upstream, tools: list[Json], stream: bool
+) -> None:
+    before, gate = counted.read_used()["tokens_per_day"], threading.Event()
+    upstream.prepared.append(Prepared(start=gate))
+    body: Json = {"model": "m", "stream": stream, "messages": [{"role": "user", "content": "word " * 4_000}]}
+    body |= {"tools": make_tools("chat", tools)} if tools else {}
+    url, headers = f"{counted.served.url}/v1/chat/completions", {"x-toolfold-token": counted.token}
+    with pytest.raises(httpx2.TimeoutException):
+        httpx2.post(url, json=body, headers=headers, timeout=3)
+    used = counted.read_used()["tokens_per_day"] - before
+    gate.set()
+    assert used > 4_000
+
+
+def test_refused_request_does_not_count_towards_the_limit(counted: CountedUser, upstream: Upstream) -> None:
+    before = counted.read_used()["tokens_per_day"]
+    upstream.prepared.append(Prepared(status=400))
+    assert send_limited(counted, "chat/completions", BODY).status_code == 400
+    assert counted.read_used()["tokens_per_day"] == before

@@ -44,6 +44,7 @@ from toolfold.proxy.reply_usage import ForwardedReply, find_usage
 from toolfold.proxy.request_events import RequestEvents
 from toolfold.proxy.rounds import AccessEnded, FoldedExchange, FoldingFailed, StoredReply
 from toolfold.proxy.runtime_tools import RuntimeTools
+from toolfold.proxy.spending import COUNTED_PATHS, UsageHider, prepare_counted_body, require_counted_path
 from toolfold.proxy.tool_arrays import ToolArrays
 from toolfold.proxy.upstreams import Family, Upstream, Upstreams
 from toolfold.runtime import Runtime
@@ -94,6 +95,8 @@ class ProxyRequest:
     """The body of a JSON request; None if the body is streamed."""
     content: Json | None = None
     """The parsed body, if it is a JSON object."""
+    hides_usage: bool = False
+    """True if the proxy has asked for the usage of a stream, and the client has not."""
 
     @property
     def model(self) -> str:
@@ -213,7 +216,7 @@ class Proxy:
         client = request.admitted.client
         if (quotas := self._find_spending_quotas(client)) is None:
             return
-        usage = find_usage(reply, request.body or b"", is_whole=is_whole)
+        usage = find_usage(reply, request.body or b"", request.content, is_whole=is_whole)
         provider = self.upstreams.find(request.model, request.family).provider
         cost = self._prices.charge([name for name in (reply.model, request.model) if name], provider, usage)
         with suppress(OSError):  # as above: the reply must not fail
@@ -300,15 +303,21 @@ class Proxy:
         request = ProxyRequest(
             scope["method"], path, scope["query_string"], list(scope["headers"]), admitted, family, None
         )
+        is_counted = self._find_spending_quotas(admitted.client) is not None
+        if is_counted:
+            require_counted_path(scope["method"], path, has_body=_has_body(request.headers))
         if scope["method"] != "POST" or path not in _JSON_PATHS:
             return request
         data = await self._bodies.read_reserved(body.reservation, body.receive)
-        # Only folding, the choice of a provider by the name of the model, and rules need the content.
+        # Only folding, the choice of a provider by the name of the model, limits and rules need the content.
         can_fold = self._folder is not None and _find_wire(path) is not None
-        is_read = can_fold or self.upstreams.depend_on_model
+        is_read = can_fold or self.upstreams.depend_on_model or is_counted
         is_read = is_read or limits_models(self._policy.tokens, admitted.client)
         content = await self._parse_body(data, request.headers) if is_read else None
-        return replace(request, body=data, content=content)
+        if not is_counted:
+            return replace(request, body=data, content=content)
+        made = await asyncio.to_thread(prepare_counted_body, path, request.headers, data, content)
+        return replace(request, body=made.body, content=made.content, hides_usage=made.hides_usage)
 
     async def _parse_body(self, data: bytes, headers: list[tuple[bytes, bytes]]) -> Json | None:
         """Return the JSON object in a body; None if it is compressed, too complex or not a JSON object."""
@@ -324,7 +333,7 @@ class Proxy:
         Raises AccessEnded if the client's token was revoked before anything was sent to it.
         """
         upstream = self.upstreams.find(request.model, request.family)
-        recorder = _StartRecorder(send)
+        recorder = _StartRecorder(UsageHider(send) if request.hides_usage else send)
         events = RequestEvents(
             self._bus,
             client=request.admitted.client.name,
@@ -497,19 +506,24 @@ class Proxy:
                 await relay_response(response, send)
             return
         headers = _refuse_compression(headers)
+        is_abandoned = False
         try:
             async with self._connections.send(upstream, request.method, url, headers, content) as response:
                 await relay_response(counted.observe(response), send)
-        finally:  # also if the client has gone
-            if counted.has_started:
+        except asyncio.CancelledError:  # the provider answers the request although the client has gone
+            is_abandoned = not counted.is_refused
+            raise
+        finally:
+            if counted.has_started or is_abandoned:
                 self._count_reply(request, counted.finish(), counted.is_whole)
 
     def _make_counter(self, request: ProxyRequest) -> ForwardedReply | None:
         """Return a parser that counts the tokens of a forwarded reply; None if no limit requires it."""
-        wire = WIRES.get(request.path) if request.method == "POST" else None
-        if wire is None or self._find_spending_quotas(request.admitted.client) is None:
+        if request.method != "POST" or request.path not in COUNTED_PATHS:
             return None
-        return ForwardedReply(wire)
+        if self._find_spending_quotas(request.admitted.client) is None:
+            return None
+        return ForwardedReply(WIRES.get(request.path, WIRES["chat/completions"]))
 
 
 class _ClientBody:

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from toolfold.events import Usage
+from toolfold.model import Json
 from toolfold.providers.errors import ProviderError
 from toolfold.providers.reply import Reply
 from toolfold.providers.wire import EventParser, EventTooLong, Wire
 from toolfold.proxy.forwarding import UpstreamResponse
+from toolfold.proxy.input_estimate import estimate_input_tokens
 from toolfold.turn.weights import BYTES_PER_TOKEN
 
 MAX_READ_BYTES = 16_000_000
 """Bytes of a forwarded reply that are read. Longer replies are passed on, and estimated."""
-MAX_ESTIMATED_BYTES = 4_000_000
-"""Bytes of a request that are counted: as many as the largest context windows contain."""
-_BASE64 = re.compile(rb"[A-Za-z0-9+/=]{1000,}")
-"""An image or a document in a request, whose tokens do not follow from its bytes."""
 
 
 class ForwardedReply:
@@ -38,16 +35,19 @@ class ForwardedReply:
         self._size = 0
         self.has_started = False
         """True if the provider has replied, and not with an error."""
+        self.is_refused = False
+        """True if the provider has replied with an error, which costs nothing."""
         self.is_whole = False
         """True if the reply was received to its end."""
 
     def observe(self, response: UpstreamResponse) -> UpstreamResponse:
         """Return the response with a body that is parsed for token usage while it is forwarded."""
         if response.status_code != 200:
+            self.is_refused = True
             return response
         self.has_started = True
         kinds = [value for name, value in response.headers if name.lower() == b"content-type"]
-        self._is_stream = any(value.startswith(b"text/event-stream") for value in kinds)
+        self._is_stream = any(value.lower().startswith(b"text/event-stream") for value in kinds)
 
         async def read() -> AsyncIterator[bytes]:
             async for part in response.read():
@@ -63,7 +63,7 @@ class ForwardedReply:
             if self._is_stream:
                 return self._reader.finish(interrupted=not self.is_whole)
             if self._size <= MAX_READ_BYTES:
-                return self._wire.dialect.read_reply(json.loads(self._body))
+                return self._wire.dialect.read_reply(_read_as_chat(json.loads(self._body)))
         return Reply(messages=())
 
     def _feed(self, part: bytes) -> None:
@@ -79,23 +79,33 @@ class ForwardedReply:
     def _feed_events(self, part: bytes) -> None:
         for event in self._events.feed(part):
             if (content := event.parse()) is not None:
-                for _ in self._reader.feed(content):
+                for _ in self._reader.feed(_read_as_chat(content)):
                     pass
 
 
-def find_usage(reply: Reply, request: bytes, *, is_whole: bool) -> Usage:
-    """Return the token usage of a reply, estimating counts that the provider did not report."""
+def find_usage(reply: Reply, request: bytes, content: Json | None, *, is_whole: bool) -> Usage:
+    """Return the token usage of a reply, estimating counts that the provider did not report.
+
+    `content` is the parsed request; None if it could not be parsed.
+    """
     told = reply.usage
     output = told.output_tokens
     if not (is_whole and output):
         output = max(output, _estimate_output(reply))
-    return replace(told, input_tokens=told.input_tokens or _estimate_input(request), output_tokens=output)
+    counted = told.input_tokens or estimate_input_tokens(request, content)
+    return replace(told, input_tokens=counted, output_tokens=output)
 
 
-def _estimate_input(request: bytes) -> int:
-    counted = request[:MAX_ESTIMATED_BYTES]
-    skipped = sum(len(found[0]) for found in _BASE64.finditer(counted))
-    return round((len(counted) - skipped) / BYTES_PER_TOKEN)
+def _read_as_chat(content: Json) -> Json:
+    """Return a text completion, or a part of one, as a chat completion; other replies unchanged."""
+    choices = content.get("choices")
+    if not isinstance(choices, list) or not any(
+        isinstance(each, dict) and "text" in each for each in choices
+    ):
+        return content
+    text = "".join(str(each.get("text") or "") for each in choices if isinstance(each, dict))
+    message = {"role": "assistant", "content": text}
+    return {**content, "choices": [{"index": 0, "delta": message, "message": message}]}
 
 
 def _estimate_output(reply: Reply) -> int:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from toolfold.gateway.http_sessions import Send
@@ -158,7 +158,7 @@ class FoldedExchange:
             fold.report.rounds = number
             is_last = number > self._max_rounds
             self._events.start_round(fold, has_all_tools=is_last and not fold.report.ran)
-            async with self._open_round(self._last_request(body) if is_last else body) as response:
+            async with self._open_counted(self._last_request(body) if is_last else body) as response:
                 if response.status_code != 200:
                     client.stop_keep_alive()  # the provider's response may be passed on as it is
                 await self._require_success(response, number, has_started=client.has_started)
@@ -183,6 +183,17 @@ class FoldedExchange:
         client.headers = [*client.headers[:-1], self._report_header()]
         return True
 
+    @asynccontextmanager
+    async def _open_counted(self, body: Json) -> AsyncIterator[UpstreamResponse]:
+        """Send a request body; if the client goes before the reply begins, the request is counted."""
+        async with AsyncExitStack() as stack:
+            try:
+                response = await stack.enter_async_context(self._open_round(body))
+            except asyncio.CancelledError:
+                self._events.note_interrupted(Reply(messages=()))
+                raise
+            yield response
+
     def _note_interrupted(self, merger: StreamMerger) -> None:
         with suppress(Exception):  # a part of a reply may be unreadable
             self._events.note_interrupted(merger.reply)
@@ -195,10 +206,14 @@ class FoldedExchange:
             fold.report.rounds = number
             is_last = number > self._max_rounds
             self._events.start_round(fold, has_all_tools=is_last and not fold.report.ran)
-            async with self._open_round(self._last_request(body) if is_last else body) as response:
+            async with self._open_counted(self._last_request(body) if is_last else body) as response:
                 await self._require_success(response, number, has_started=False)
                 headers = self._client_headers(response)
-                content = await _read_whole(response, self._upstream)
+                try:
+                    content = await _read_whole(response, self._upstream)
+                except BaseException:  # also if the client has gone
+                    self._events.note_interrupted(Reply(messages=()))
+                    raise
             try:
                 reply = merger.add(_parse_reply(content))
                 self._events.end_round(reply)
