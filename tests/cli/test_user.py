@@ -117,6 +117,15 @@ def test_team_leave_and_team_remove_commands_print_how_the_access_of_former_memb
     assert "ann" not in removed
 
 
+def test_team_allow_command_warns_of_the_first_tool_rule_also_if_the_team_has_model_rules(
+    toolfold: Toolfold,
+) -> None:
+    toolfold("team", "add", "red")
+    assert "members may use only what" not in toolfold("team", "allow", "red", "model:gpt-*").err
+    assert "members may use only what" in toolfold("team", "allow", "red", "web").err
+    assert "members may use only what" not in toolfold("team", "allow", "red", "file").err
+
+
 def test_user_allow_command_warns_that_the_first_allow_rule_limits_the_user_to_that_toolset(
     toolfold: Toolfold,
 ) -> None:

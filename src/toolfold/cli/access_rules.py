@@ -50,7 +50,8 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
         require_known_rules(invocation, rules)
 
         def add(account: Account) -> Account:
-            if not account.allowed and kind == "team" and select_tool_rules(rules):
+            is_first = not select_tool_rules(account.allowed) and bool(select_tool_rules(rules))
+            if is_first and kind == "team":
                 print_note("From now on, members may use only what they or their teams are allowed.")
             return replace(account, allowed=_merge(account.allowed, rules))
 
