@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Account = TypeVar("Account", User, Team)
 ChangeAccount = Callable[[Invocation, str, Callable[[Account], Account]], "tuple[Directory, Directory]"]
 """Applies a change to the user or team of a name; returns all users and teams before and after it."""
+ChangeRules = Callable[[Invocation, str, Callable[[Account], Account]], None]
+"""Applies a change to the rules of the user or team of a name, and prints what it changes."""
 
 _RULES_HELP = (
     "RULE is a toolset, server:NAME (all tools of an MCP server) or tool:NAME; for the model proxy,"
@@ -37,6 +39,12 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
     def change_rules(invocation: Invocation, name: str, change: Callable[[Account], Account]) -> None:
         print_access_changes(*change_account(invocation, name, change))
 
+    _add_allow_command(group, kind, change_rules)
+    _add_deny_command(group, kind, change_rules)
+    _add_unset_command(group, kind, change_rules)
+
+
+def _add_allow_command(group: click.Group, kind: str, change_rules: ChangeRules[Account]) -> None:
     @group.command(
         "allow",
         help=f"Allow a {kind} to use tools, models or keys. As soon as one rule allows a tool, "
@@ -58,6 +66,8 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
         change_rules(invocation, name, add)
         print_line(f"the {kind} {escape_text(name)} is allowed {escape_text(', '.join(rules))}")
 
+
+def _add_deny_command(group: click.Group, kind: str, change_rules: ChangeRules[Account]) -> None:
     @group.command(
         "deny",
         help=f"Deny a {kind} the use of tools, models or keys, even if another rule allows them."
@@ -71,6 +81,8 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
         change_rules(invocation, name, lambda each: replace(each, denied=_merge(each.denied, rules)))
         print_line(f"the {kind} {escape_text(name)} may not use {escape_text(', '.join(rules))}")
 
+
+def _add_unset_command(group: click.Group, kind: str, change_rules: ChangeRules[Account]) -> None:
     @group.command(
         "unset", help=f"Remove rules that allow or deny a {kind} the use of tools, models or keys."
     )
@@ -84,14 +96,14 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
 
         def remove(account: Account) -> Account:
             _require_existing_rules(f"the {kind} {name}", rules, (*account.allowed, *account.denied))
-            kept = replace(account, allowed=_without(account.allowed), denied=_without(account.denied))
+            kept = replace(account, allowed=select_kept(account.allowed), denied=select_kept(account.denied))
             if select_tool_rules(account.allowed) and not select_tool_rules(kept.allowed):
                 print_note(
                     f"No rule allows the {kind} a tool now, so the {kind} is not limited to allowed tools."
                 )
             return kept
 
-        def _without(known: tuple[str, ...]) -> tuple[str, ...]:
+        def select_kept(known: tuple[str, ...]) -> tuple[str, ...]:
             return () if remove_all else tuple(each for each in known if each not in rules)
 
         change_rules(invocation, name, remove)
