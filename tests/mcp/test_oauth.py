@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull
+from pydantic import AnyUrl
 from starlette.responses import PlainTextResponse
 
 from tests.cases import check_cases
@@ -37,8 +38,10 @@ from tests.mcp.issuers import (
     redirect_to,
     run_oauth_setup,
 )
+from toolfold import load_config
 from toolfold.config.servers import McpServerSettings, parse_server_settings
 from toolfold.errors import ConfigError
+from toolfold.runtime import open_runtime
 from toolfold.sources.mcp.faults import NeedsLogin, NotStarted, ServerFailed
 from toolfold.sources.mcp.oauth import LoginStatus, create_auth, find_browser, log_in, log_out, login_status
 from toolfold.sources.mcp.oauth.auth_requests import (
@@ -47,7 +50,7 @@ from toolfold.sources.mcp.oauth.auth_requests import (
     require_allowed_url,
 )
 from toolfold.sources.mcp.oauth.login_store import FileLoginStore, Login, compute_fresh_until
-from toolfold.sources.mcp.oauth.redirect_listener import parse_redirect
+from toolfold.sources.mcp.oauth.redirect_listener import AuthorizationResponse, parse_redirect
 
 TIMEOUT_S = 60.0
 ACCEPT = {"Accept": "application/json, text/event-stream"}
@@ -514,6 +517,74 @@ async def test_configured_oauth_client_id_and_secret_are_not_sent_to_another_iss
         await notes.log_in()
     assert "secret-from-the-environment" not in there.elsewhere.dump_requests()
     assert "ours" not in there.elsewhere.dump_requests()
+
+
+async def test_configured_client_secret_is_not_sent_to_an_issuer_other_than_the_configured_one(
+    there: OAuthSetup, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    register_client(there, "ours", "secret-from-the-environment", port, "client_secret_basic")
+    settings = {"client_id": "ours", "client_secret": "${THE_SECRET}", "redirect_port": port}
+    await NotesServer(there, tmp_path / "right", issuer=there.auth_server.url, **settings).log_in()
+    change_issuer(there)
+    with pytest.raises(NotStarted, match="client_id belongs to another authorization server"):
+        await NotesServer(there, tmp_path / "new", issuer=there.auth_server.url, **settings).log_in()
+    assert there.elsewhere.requests_to("/token") == []
+
+
+class _BrowserRedirect:
+    """The redirect URI of a gateway, and a browser that follows the login page to it."""
+
+    uri = "http://127.0.0.1:9/ui/mcp-login/callback"
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._callback: asyncio.Future[str] = self._loop.create_future()
+
+    def open_url(self, url: str) -> None:
+        answer = httpx2.get(url, follow_redirects=False, timeout=TIMEOUT_S)
+        self._loop.call_soon_threadsafe(self._callback.set_result, answer.headers["location"])
+
+    async def wait_for_response(self, state: str) -> AuthorizationResponse:
+        return parse_redirect(await self._callback, state)
+
+
+async def test_login_of_a_new_user_sends_the_client_secret_only_to_the_issuer_of_the_installation(
+    there: OAuthSetup, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    register_client(there, "ours", "secret-from-the-environment", port, "client_secret_basic")
+    there.issuer.clients["ours"].redirect_uris = [
+        AnyUrl(each) for each in (f"http://127.0.0.1:{port}/callback", _BrowserRedirect.uri)
+    ]
+    oauth = {"client_id": "ours", "client_secret": "${THE_SECRET}", "redirect_port": port}
+    server = {"url": there.url, "credentials": "per-user", "trust": "off", "oauth": oauth}
+    env = {"TOOLFOLD_HOME": str(tmp_path), "THE_SECRET": "secret-from-the-environment"}
+    config = load_config(overrides={"mcp.servers": {"notes": server}, "mcp.wait_seconds": 0.0}, env=env)
+    await log_in(
+        "notes",
+        config.mcp.servers["notes"],
+        config.paths.state_dir / "oauth",
+        environment=config.environment,
+        open_url=lambda url: httpx2.get(url, follow_redirects=True, timeout=TIMEOUT_S) and None,
+    )
+    with open_runtime(config, behind_gateway=True) as runtime:
+
+        async def log_in_user(user_id: str) -> None:
+            redirect = _BrowserRedirect()
+            await runtime.mcp.log_in_user(
+                "notes", user_id, redirect, open_url=redirect.open_url, timeout_s=TIMEOUT_S
+            )
+
+        await log_in_user("ann")
+        assert runtime.mcp.open_logins("ann").find("notes", there.url) is not None
+        change_issuer(there)
+        for user_id in ("bob", "ann"):
+            with pytest.raises(NotStarted, match="the authorization server of this MCP server changed"):
+                await log_in_user(user_id)
+    assert there.elsewhere.requests_to("/token") == there.elsewhere.requests_to("/authorize") == []
 
 
 async def test_configured_client_metadata_url_is_used_as_client_id_without_registration(

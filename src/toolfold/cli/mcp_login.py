@@ -51,7 +51,7 @@ def login(invocation: Invocation, name: str, user: str | None, no_browser: bool,
     from that browser's address bar. It begins with http://127.0.0.1, and its page does not load.
     """
     from toolfold.sources.mcp.listing_cache import ListingCache
-    from toolfold.sources.mcp.oauth import find_browser, log_in
+    from toolfold.sources.mcp.oauth import find_browser, find_client_issuer, log_in
     from toolfold.sources.mcp.user_credentials import uses_login
 
     config = invocation.load_config()
@@ -68,6 +68,10 @@ def login(invocation: Invocation, name: str, user: str | None, no_browser: bool,
                 f" credential: toolfold credentials set {name} NAME --user {user}"
             )
     logins, environment = _open_logins(invocation, name, user)
+    issuer = ""
+    if user is not None and server.oauth.client_id:
+        installation, variables = _open_logins(invocation, name, None)
+        issuer = find_client_issuer(name, server, installation, environment=variables)
     opener = None if no_browser else find_browser(config.environment)
     visit = _make_visitor(opener) if opener or no_browser or sys.stdin.isatty() else None
     work = log_in(
@@ -77,6 +81,7 @@ def login(invocation: Invocation, name: str, user: str | None, no_browser: bool,
         environment=environment,
         open_url=visit,
         timeout_s=seconds,
+        issuer=issuer,
     )
     standing = asyncio.run(work)
     if user is None:

@@ -11,7 +11,16 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
-from toolfold.config.field_types import USER_ONLY, Integer, Number, PathValue, Section, Text, lower_text
+from toolfold.config.field_types import (
+    USER_ONLY,
+    Integer,
+    Number,
+    PathValue,
+    Section,
+    SecureUrl,
+    Text,
+    lower_text,
+)
 from toolfold.model import FrozenDict
 
 Transport = Annotated[Literal["auto", "stdio", "http", "sse"], BeforeValidator(lower_text)]
@@ -42,6 +51,11 @@ class OAuthSettings(Section):
         default="", description="Client id, if the client was registered with the server by hand."
     )
     client_secret: Text = Field(default="", description="Client secret, as a reference such as `${SECRET}`.")
+    issuer: SecureUrl = Field(
+        default="",
+        description="Issuer at which `client_id` is registered. Client id and secret are sent to no other "
+        "issuer. Empty for the issuer of the installation's login.",
+    )
     client_metadata_url: Text = Field(
         default="",
         description="https URL of the OAuth client metadata document, for servers that "

@@ -36,6 +36,7 @@ __all__ = [
     "OpenUrl",
     "create_auth",
     "find_browser",
+    "find_client_issuer",
     "log_in",
     "log_in_with_redirect",
     "log_out",
@@ -74,12 +75,14 @@ def create_auth(
     timeout_s: float = LOGIN_TIMEOUT_S,
     loops: EventLoops | None = None,
     advice: str = "",
+    issuer: str = "",
 ) -> OAuthProvider:
     """Return an `httpx2.Auth` that authorizes requests to an MCP server with the stored OAuth login.
 
-    `logins` may be the directory of logins in files, and `advice` tells how a user can log in. If a login is
-    needed, it raises NeedsLogin, unless `interactive` is set and a browser or `open_url` is available: then
-    the login runs at once. Raises ConfigError for an unresolved reference in the settings.
+    `logins` may be the directory of logins in files, `advice` tells how a user can log in, and `issuer` is
+    the one at which a configured client is registered, if the settings do not name it. If a login is needed,
+    it raises NeedsLogin, unless `interactive` is set and a browser or `open_url` is available: then the login
+    runs at once. Raises ConfigError for an unresolved reference in the settings.
     """
     from toolfold.sources.mcp.oauth.provider import OAuthProvider
     from toolfold.sources.mcp.oauth.sign_in_flow import SignInPrompt
@@ -88,7 +91,7 @@ def create_auth(
     prompt = (
         SignInPrompt(open_url=opener, timeout_s=timeout_s, loops=loops or EventLoops()) if opener else None
     )
-    client = _build_client(server, settings, environment)
+    client = _build_client(server, settings, environment, issuer)
     return OAuthProvider(client, _open_logins(logins), prompt, advice)
 
 
@@ -101,8 +104,12 @@ async def log_in(
     open_url: OpenUrl | None = None,
     timeout_s: float = LOGIN_TIMEOUT_S,
     loops: EventLoops | None = None,
+    issuer: str = "",
 ) -> LoginStatus:
-    """Log in to an MCP server, replacing any stored login. Raises ServerFailed, ConfigError."""
+    """Log in to an MCP server, replacing any stored login. Raises ServerFailed, ConfigError.
+
+    `issuer` is the one at which a configured client is registered, if the settings do not name it.
+    """
     from toolfold.sources.mcp.faults import NotStarted
 
     logins = _open_logins(logins)
@@ -116,6 +123,7 @@ async def log_in(
         open_url=open_url,
         timeout_s=timeout_s,
         loops=loops,
+        issuer=issuer,
     )
     client = _build_client(server, settings, environment)
     known = await asyncio.to_thread(logins.find, server, client.url)
@@ -136,9 +144,11 @@ async def log_in_with_redirect(
     environment: Mapping[str, str],
     open_url: OpenUrl,
     timeout_s: float,
+    issuer: str = "",
 ) -> None:
     """Log in to an MCP server in a browser that returns to the URI of `redirect`, and store the login.
 
+    `issuer` is the one at which a configured client is registered, if the settings do not name it.
     Raises ServerFailed, ConfigError.
     """
     from toolfold.sources.mcp.faults import NotStarted
@@ -146,7 +156,7 @@ async def log_in_with_redirect(
     from toolfold.sources.mcp.oauth.sign_in_flow import SignInCancelled, SignInPrompt, sign_in
 
     await asyncio.to_thread(logins.require_keys)
-    client = _build_client(server, settings, environment)
+    client = _build_client(server, settings, environment, issuer)
     previous = await asyncio.to_thread(logins.find, server, client.url)
     challenge = await _fetch_challenge(server, settings, client.url, environment)
     prompt = SignInPrompt(open_url=open_url, timeout_s=timeout_s, loops=EventLoops())
@@ -187,6 +197,19 @@ def login_status(
     )
 
 
+def find_client_issuer(
+    server: str, settings: McpServerSettings, logins: LoginStore, *, environment: Mapping[str, str]
+) -> str:
+    """Return the issuer at which a configured client has logged in for the installation.
+
+    `logins` are those of the installation. Empty if no client is configured or it has not logged in. A server
+    could otherwise name another issuer to a new user, which would receive the client's secret.
+    """
+    client_id = resolve_references(settings.oauth.client_id, environment)
+    login = logins.find(server, resolve_references(settings.url, environment)) if client_id else None
+    return login.issuer if login is not None and login.client.get("client_id") == client_id else ""
+
+
 def find_browser(environment: Mapping[str, str]) -> OpenUrl | None:
     """Return a function that opens a page in the local browser; None if there is no display."""
     has_display = sys.platform in ("darwin", "win32") or any(
@@ -216,7 +239,9 @@ async def _revoke_tokens(
                 await revoke_login(client, login)
 
 
-def _build_client(server: str, settings: McpServerSettings, environment: Mapping[str, str]) -> OAuthClient:
+def _build_client(
+    server: str, settings: McpServerSettings, environment: Mapping[str, str], issuer: str = ""
+) -> OAuthClient:
     from toolfold.sources.mcp.oauth.sign_in_flow import OAuthClient
 
     oauth = settings.oauth
@@ -228,6 +253,7 @@ def _build_client(server: str, settings: McpServerSettings, environment: Mapping
         metadata_url=resolve_references(oauth.client_metadata_url, environment),
         scopes=oauth.scopes,
         redirect_port=oauth.redirect_port,
+        issuer=oauth.issuer or issuer,
     )
 
 

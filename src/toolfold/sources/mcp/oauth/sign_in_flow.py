@@ -61,6 +61,8 @@ class OAuthClient:
     metadata_url: str = ""
     scopes: tuple[str, ...] = ()
     redirect_port: int = 0
+    issuer: str = ""
+    """Issuer at which `client_id` is registered; empty for that of the previous login."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +159,7 @@ class _SignInFlow:
                 client_secret=self._client.client_secret or None,
                 redirect_uris=[AnyUrl(self._listener.uri)],
                 token_endpoint_auth_method="none",  # noqa: S106 - until the metadata of the issuer is known
-                issuer=previous.issuer if previous is not None and is_same else None,
+                issuer=self._client.issuer or (previous.issuer if previous is not None and is_same else None),
             )
         if previous is None or not previous.client or _has_expired(previous.client):
             return None
@@ -184,7 +186,7 @@ class _SignInFlow:
         if self._client.client_id:
             raise AuthError(
                 "the authorization server of this MCP server changed, and the configured "
-                "client_id belongs to the previous authorization server"
+                "client_id belongs to another authorization server"
             )
         document = read_json(outgoing.content.decode())
         if scope := self._merge_scopes(document.get("scope")):

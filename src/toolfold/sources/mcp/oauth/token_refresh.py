@@ -83,7 +83,10 @@ def _apply_response(login: Login, response: Json) -> Login:
 
 
 def _build_context(client: OAuthClient, login: Login) -> OAuthContext:
-    secret = {"client_secret": client.client_secret} if client.client_id else {}
+    # A configured secret is sent only to the issuer at which its client is registered.
+    is_same_client = client.client_id and login.client.get("client_id") == client.client_id
+    is_same_issuer = not client.issuer or client.issuer.rstrip("/") == login.issuer.rstrip("/")
+    secret = {"client_secret": client.client_secret} if is_same_client and is_same_issuer else {}
     return OAuthContext(
         server_url=client.url,
         client_metadata=OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1/callback")]),
