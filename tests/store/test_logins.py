@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.postgres import run_postgres
 from tests.store.test_shared_state import wait_until
 from toolfold.credentials import (
     OWNER,
@@ -28,6 +29,7 @@ from toolfold.database import Database, open_database
 from toolfold.errors import ConfigError
 from toolfold.gateway import login_links
 from toolfold.gateway.login_links import LocalLoginLinks, LoginLink, LoginLinks, SharedLoginLinks
+from toolfold.sources.mcp.oauth import unsaved_logins
 from toolfold.sources.mcp.oauth.login_store import (
     DeletedLogins,
     EncryptedLoginStore,
@@ -35,6 +37,7 @@ from toolfold.sources.mcp.oauth.login_store import (
     Login,
     LoginStore,
 )
+from toolfold.sources.mcp.oauth.unsaved_logins import UnsavedLogins
 
 ONE, TWO = bytes(range(32)), bytes(range(32, 64))
 URL = "https://notes.example/mcp"
@@ -288,6 +291,15 @@ def _is_waiting_for_lock(database: Database) -> bool:
     return bool(database.query("SELECT 1 AS one FROM pg_locks WHERE NOT granted"))
 
 
+def _read_token(logins: LoginStore) -> str:
+    """Return the stored access token; empty if the database cannot be reached."""
+    try:
+        found = logins.find("notes", URL)
+    except ConfigError:
+        return ""
+    return found.token if found else ""
+
+
 class TestInDatabase:
     def test_encrypted_login_copied_to_another_user_or_server_is_rejected(
         self, database: Database, caplog: pytest.LogCaptureFixture
@@ -310,17 +322,62 @@ class TestInDatabase:
         self, database: Database, caplog: pytest.LogCaptureFixture
     ) -> None:
         store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
-        logins = EncryptedLoginStore(lambda: store, "ann")
+        logins, other = (EncryptedLoginStore(lambda: store, "ann") for _ in range(2))
         logins.save(make_login(), is_new=True)
         database.execute("ALTER TABLE logins ADD CONSTRAINT broken CHECK (updated = 0) NOT VALID")
         logins.save(make_login("token-2"))
         assert "cannot be stored yet" in caplog.text
-        found = logins.find("notes", URL)
-        assert found is not None
-        assert found.token == "token-2"
+        assert logins.find("notes", URL) == make_login("token-2")
+        assert other.find("notes", URL) == make_login()
         database.execute("ALTER TABLE logins DROP CONSTRAINT broken")
-        assert logins.find("notes", URL) == found
-        assert EncryptedLoginStore(lambda: store, "ann").find("notes", URL) == found
+        wait_until(lambda: other.find("notes", URL) == make_login("token-2"))
+        assert logins.find("notes", URL) == make_login("token-2")
+
+    def test_login_refreshed_while_the_database_is_down_is_stored_after_the_database_restarts(self) -> None:
+        with run_postgres() as postgres, ExitStack() as stack:
+            url = postgres.create_database()
+            stores = []
+            for _ in range(2):
+                opened = open_database(url)
+                assert opened is not None
+                stack.callback(opened.close)
+                stores.append(SharedCredentialStore(opened, lambda: CredentialKeys([ONE])))
+            logins, other = (EncryptedLoginStore(lambda each=each: each, "ann") for each in stores)  # type: ignore[misc]
+            logins.save(make_login(), is_new=True)
+            postgres.stop()
+            logins.save(make_login("token-2", obtained=2.0))
+            postgres.start()
+            wait_until(lambda: _read_token(other) == "token-2")
+
+    def test_refreshed_login_replaces_no_newer_tokens_of_another_replica(self, database: Database) -> None:
+        store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
+        unsaved = UnsavedLogins()
+        logins = EncryptedLoginStore(lambda: store, "ann", unsaved)
+        logins.save(make_login(), is_new=True)
+        newer = make_login("token-3", obtained=3.0)
+        database.execute("ALTER TABLE logins ADD CONSTRAINT broken CHECK (updated = 0) NOT VALID")
+        logins.save(make_login("token-2", obtained=2.0))
+        database.execute("ALTER TABLE logins DROP CONSTRAINT broken")
+        EncryptedLoginStore(lambda: store, "ann").save(newer)
+        unsaved.close()
+        assert logins.find("notes", URL) == newer
+
+    def test_unsaved_logins_are_stored_when_they_are_closed_unless_they_were_deleted(
+        self, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(unsaved_logins, "RETRY_INTERVAL_S", 600.0)
+        store, unsaved = SharedCredentialStore(database, lambda: CredentialKeys([ONE])), UnsavedLogins()
+        ann, bob = (EncryptedLoginStore(lambda: store, each, unsaved) for each in ("ann", "bob"))
+        for each in (ann, bob):
+            each.save(make_login(), is_new=True)
+        database.execute("ALTER TABLE logins ADD CONSTRAINT broken CHECK (updated = 0) NOT VALID")
+        for each in (ann, bob):
+            each.save(make_login("token-2"))
+        database.execute("ALTER TABLE logins DROP CONSTRAINT broken")
+        assert bob.delete("notes").count == 1
+        unsaved.close()
+        assert EncryptedLoginStore(lambda: store, "ann").find("notes", URL) == make_login("token-2")
+        assert EncryptedLoginStore(lambda: store, "bob").find("notes", URL) is None
 
     @pytest.mark.parametrize("is_cancelled", [False, True])
     async def test_lock_on_a_login_granted_after_its_caller_gave_up_is_released(

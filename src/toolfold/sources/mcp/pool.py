@@ -49,6 +49,7 @@ from toolfold.sources.mcp.listing_exchange import ListingExchange
 from toolfold.sources.mcp.lock import lock_path
 from toolfold.sources.mcp.naming import ToolNames
 from toolfold.sources.mcp.oauth.login_store import LoginStore
+from toolfold.sources.mcp.oauth.unsaved_logins import UnsavedLogins
 from toolfold.sources.mcp.scan import neutralise_text, scan_text
 from toolfold.sources.mcp.server_changes import compare_servers
 from toolfold.sources.mcp.server_process import ServerLog
@@ -158,8 +159,7 @@ class McpServers:
         self._credentials_lock = threading.Lock()
         self._credentials: CredentialStore | None = None
         """Stored credentials of users; opened when a server needs them."""
-        self._logins: dict[str, LoginStore] = {}
-        """Stored OAuth logins by user id. Each keeps refreshed tokens that could not be stored."""
+        self._unsaved_logins = UnsavedLogins()
         self.user_logins = UserLogins()
         """Asks users of the gateway to log in to servers with `credentials: per-user`."""
         self.has_started_programs = False
@@ -670,6 +670,7 @@ class McpServers:
             with contextlib.suppress(concurrent.futures.TimeoutError):
                 self._loop.submit(self._close()).result(CLOSE_TIMEOUT_S + 5)
             self._loop.close()
+        self._unsaved_logins.close()
         if self._credentials is not None:
             self._credentials.close()
 
@@ -823,13 +824,9 @@ class McpServers:
 
     def open_logins(self, user_id: str = OWNER) -> LoginStore:
         """Return the stored OAuth logins of a user, or of the installation."""
-        with self._credentials_lock:
-            found = self._logins.get(user_id)
-        if found is None:
-            found = open_logins(self._config, self._database, self._open_credentials, user_id)
-            with self._credentials_lock:
-                found = self._logins.setdefault(user_id, found)
-        return found
+        return open_logins(
+            self._config, self._database, self._open_credentials, user_id, self._unsaved_logins
+        )
 
     def _handle_listing(self, server: ServerSupervisor, listing: Listing) -> None:
         """Cache and register the tools that a server has listed, unless it was removed or replaced."""

@@ -17,6 +17,7 @@ from toolfold.credentials import (
 )
 from toolfold.database import Database
 from toolfold.sources.mcp.oauth.login_store import EncryptedLoginStore, FileLoginStore, LoginStore
+from toolfold.sources.mcp.oauth.unsaved_logins import UnsavedLogins
 from toolfold.sources.mcp.setting_references import CREDENTIAL_PREFIX, resolve_references
 
 CREDENTIALS_FILE = "credentials.db"
@@ -51,15 +52,16 @@ def open_logins(
     database: Database | None,
     credentials: Callable[[], CredentialStore],
     user_id: str = OWNER,
+    unsaved: UnsavedLogins | None = None,
 ) -> LoginStore:
     """Open the OAuth logins of a user, or of the installation itself.
 
     They are encrypted among the credentials, except that those of the installation are in files of their own
-    if there is no database.
+    if there is no database. `unsaved` keeps refreshed ones that cannot be stored.
     """
     if user_id == OWNER and database is None:
         return FileLoginStore(config.paths.state_dir / "oauth")
-    return EncryptedLoginStore(credentials, user_id)
+    return EncryptedLoginStore(credentials, user_id, unsaved)
 
 
 def uses_login(settings: McpServerSettings) -> bool:

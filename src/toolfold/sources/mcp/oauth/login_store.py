@@ -30,6 +30,7 @@ from toolfold.database import DatabaseError
 from toolfold.errors import ConfigError
 from toolfold.model import Json, read_json
 from toolfold.sources.mcp.oauth.file_lock import hold_lock
+from toolfold.sources.mcp.oauth.unsaved_logins import UnsavedLogins
 
 log = logging.getLogger(__name__)
 
@@ -247,25 +248,29 @@ class _LeaseRequest:
 class EncryptedLoginStore(LoginStore):
     """OAuth logins of one user or the installation, stored with the encrypted credentials. Thread-safe."""
 
-    def __init__(self, open_credentials: Callable[[], CredentialStore], user_id: str) -> None:
-        """Create the store; `open_credentials` is called when the credentials are needed."""
+    def __init__(
+        self,
+        open_credentials: Callable[[], CredentialStore],
+        user_id: str,
+        unsaved: UnsavedLogins | None = None,
+    ) -> None:
+        """Create the store; `open_credentials` is called when the credentials are needed.
+
+        `unsaved` keeps refreshed logins that cannot be stored; the stores of several users can share it.
+        """
         self._open_credentials, self._user_id = open_credentials, user_id
-        self._lock = threading.Lock()
-        self._unsaved: dict[str, Login] = {}
-        """Refreshed logins that could not be stored, by server: the old refresh token is no longer valid."""
+        self._unsaved = UnsavedLogins() if unsaved is None else unsaved
 
     def find(self, server: str, url: str) -> Login | None:
-        self._save_again(server)
         with self._report_errors("read"):
             found = self._read(server)
-        with self._lock:
-            unsaved = self._unsaved.get(server)
-        login = unsaved if unsaved and found and unsaved.id == found.id else found
-        return login if login is not None and login.url == url else None
+        unsaved = self._unsaved.find(self._user_id, server)
+        if unsaved and found and unsaved.id == found.id and unsaved.obtained >= found.obtained:
+            found = unsaved
+        return found if found is not None and found.url == url else None
 
     def save(self, login: Login, *, is_new: bool = False) -> None:
-        with self._lock:
-            self._unsaved.pop(login.server, None)
+        self._unsaved.drop(self._user_id, login.server)
         try:
             self._write(login, is_new=is_new)
         except (DatabaseError, ConfigError) as error:
@@ -274,8 +279,7 @@ class EncryptedLoginStore(LoginStore):
             if is_new:
                 raise ConfigError("the login cannot be stored now: the database does not answer") from None
             log.warning("the refreshed login for MCP server %r cannot be stored yet: %s", login.server, error)
-            with self._lock:
-                self._unsaved[login.server] = login
+            self._unsaved.add(self._user_id, login, self._save_again)
 
     def delete(self, server: str) -> DeletedLogins:
         with self._report_errors("deleted"):
@@ -285,8 +289,7 @@ class EncryptedLoginStore(LoginStore):
                 log.warning("the login for MCP server %r is deleted without being read: %s", server, error)
                 found = None
             is_deleted = self._open_credentials().remove_login(self._user_id, server)
-        with self._lock:
-            self._unsaved.pop(server, None)
+        self._unsaved.drop(self._user_id, server)
         return DeletedLogins(int(is_deleted), (found,) if found else ())
 
     @contextlib.asynccontextmanager
@@ -319,16 +322,11 @@ class EncryptedLoginStore(LoginStore):
                 asyncio.get_running_loop().run_in_executor(None, request.release)
             raise
 
-    def _save_again(self, server: str) -> None:
-        """Try again to store a refreshed login that could not be stored before."""
-        with self._lock:
-            unsaved = self._unsaved.get(server)
-        if unsaved is not None:
-            with contextlib.suppress(DatabaseError, ConfigError):
-                self._write(unsaved, is_new=False)
-                with self._lock:
-                    if self._unsaved.get(server) is unsaved:
-                        del self._unsaved[server]
+    def _save_again(self, login: Login) -> None:
+        """Store a refreshed login that could not be stored before, unless a newer one is stored meanwhile."""
+        found = self._read(login.server)
+        if found is None or found.obtained <= login.obtained:  # one that cannot be decrypted is replaced
+            self._write(login, is_new=False)
 
     def _read(self, server: str) -> Login | None:
         try:
