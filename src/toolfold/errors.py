@@ -193,6 +193,11 @@ def shorten(text: str, limit: int = 200) -> str:
     return text if len(text) <= limit else text[:limit] + "…"
 
 
+def escape_unprintable(text: str) -> str:
+    """Escape line breaks and control characters, so that text of a client cannot forge lines of a log."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
 def join_names(names: Sequence[str], limit: int) -> str:
     """Join names up to a maximum number: `a, b and 3 more`."""
     more = len(names) - limit

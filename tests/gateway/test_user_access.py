@@ -23,6 +23,7 @@ from tests.gateway.harness import (
 from tests.gateway.test_event_streams import ACCEPT, HttpSession, request
 from toolfold.dashboard.recorder import UsageRecorder
 from toolfold.errors import ConfigError
+from toolfold.gateway.refusal_log import MAX_PENDING_LOOKUPS, RefusalLog
 from toolfold.gateway.server import LIMIT_REACHED
 from toolfold.gateway.tokens import Tokens
 from toolfold.gateway.user_access import explain_access
@@ -333,9 +334,9 @@ async def test_refused_tool_call_is_logged_with_the_rule_and_its_team_or_token(
         for name in (tool, tool, "mail_exho"):
             assert (await client.call_tool(name, {"text": "x"})).is_error
         await asyncio.to_thread(wait_until, lambda: reason in caplog.text)
-    refusals = [each for each in caplog.messages if f"{tool} is refused: " in each]
+    refusals = [each for each in caplog.messages if f"'{tool}' is refused: " in each]
     assert len(refusals) == 1  # a repeated refusal is logged once a minute
-    assert "mail_exho is refused" not in caplog.text
+    assert "'mail_exho' is refused" not in caplog.text
 
 
 async def test_refused_resource_is_logged_with_the_rule(
@@ -351,6 +352,44 @@ async def test_refused_resource_is_logged_with_the_rule(
             await client.read_resource(str(resource.uri))
         reason = "is refused: user ann denies server:notes"
         await asyncio.to_thread(wait_until, lambda: reason in caplog.text)
+
+
+async def test_refused_resource_or_tool_with_line_breaks_in_its_name_cannot_forge_log_lines(
+    served: RunningGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "toolfold")
+    user = add_user(served.tokens, "ann", denied=("server:notes",))
+    key = served.tokens.add("laptop", user_id=user.id)
+    client = served.tokens.find(key)
+    assert client is not None
+    tools = served.runtime.registry.snapshot().named("notes_echo")
+    log = RefusalLog(served.runtime, served.tokens)
+    log.note(client, "laptop", "note://1\nWARNING forged", frozenset(), lambda: tools)
+    await asyncio.to_thread(wait_until, lambda: "user ann denies server:notes" in caplog.text)
+    async with served.client(token=key) as connected:
+        assert (await connected.call_tool("notes_echo\nWARNING forged", {"text": "x"})).is_error
+    assert "forged" in caplog.text
+    assert not any(line.startswith("WARNING forged") for line in caplog.text.splitlines())
+
+
+async def test_number_of_refusals_whose_reason_is_not_looked_up_is_logged(
+    served: RunningGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "toolfold")
+    user = add_user(served.tokens, "ann", denied=("server:notes",))
+    client = served.tokens.find(served.tokens.add("laptop", user_id=user.id))
+    assert client is not None
+    tools = served.runtime.registry.snapshot().named("notes_echo")
+    log = RefusalLog(served.runtime, served.tokens)
+    for number in range(MAX_PENDING_LOOKUPS + 3):  # without giving the event loop time to finish one
+        log.note(client, "laptop", f"note://{number}", frozenset(), lambda: tools)
+    await asyncio.wait_for(wait_until_logged(caplog, "3 more refused requests"), TIMEOUT_S)
+    assert caplog.text.count("user ann denies server:notes") == MAX_PENDING_LOOKUPS
+
+
+async def wait_until_logged(caplog: pytest.LogCaptureFixture, text: str) -> None:
+    while text not in caplog.text:
+        await asyncio.sleep(0.02)
 
 
 def test_user_without_allow_rules_may_use_no_tools_if_access_is_denied_by_default(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import BaseModel
 
-from toolfold.errors import OutOfScope, shorten
+from toolfold.errors import OutOfScope, escape_unprintable, shorten
 from toolfold.events import ToolsSelected
 from toolfold.gateway.client_approval import PausedCalls
 from toolfold.gateway.client_results import to_protocol_tool
@@ -195,11 +195,11 @@ class ClientSession:
         return result
 
     def _log_call(self, result: ToolResult) -> None:
-        call = (self.display_name, result.name, result.milliseconds)
+        call = (self.display_name, escape_unprintable(result.name), result.milliseconds)
         if result.ok:
             log.info("client %s: the call of %s succeeded after %.0f ms", *call, extra={NO_SECRETS: True})
         else:
-            problem = shorten(result.error or "", MAX_LOGGED_ERROR_CHARS)
+            problem = escape_unprintable(shorten(result.error or "", MAX_LOGGED_ERROR_CHARS))
             log.info("client %s: the call of %s failed after %.0f ms: %s", *call, problem)
 
     def _resolve_tool_name(self, name: str) -> str:

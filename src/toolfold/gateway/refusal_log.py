@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 REPEAT_INTERVAL_S = 60.0
 """How often the reason for the same refusal is logged."""
 MAX_TRACKED = 1_000
-MAX_PENDING = 4
-"""Reasons that are being found. More refusals at the same time are logged without a reason."""
+MAX_PENDING_LOOKUPS = 4
+"""Reasons that are being found at the same time. Of more refusals, only the number is logged."""
 
 
 class RefusalLog:
@@ -34,7 +34,7 @@ class RefusalLog:
     def __init__(self, runtime: Runtime, tokens: TokenStore | None) -> None:
         self._runtime, self._tokens = runtime, tokens
         self._logged: dict[tuple[str, str], float] = {}
-        self._pending = 0
+        self._pending = self._skipped = 0
 
     def note(
         self,
@@ -49,9 +49,12 @@ class RefusalLog:
         `find_tools` returns the tools that the client would need; `granted` are those it may use.
         """
         now, key = time.monotonic(), (client.id, requested)
-        if self._tokens is None or self._pending >= MAX_PENDING:
+        if self._tokens is None:
             return
         if now - self._logged.get(key, float("-inf")) < REPEAT_INTERVAL_S:
+            return
+        if self._pending >= MAX_PENDING_LOOKUPS:
+            self._skipped += 1
             return
         if len(self._logged) >= MAX_TRACKED:
             self._logged.clear()
@@ -64,6 +67,12 @@ class RefusalLog:
 
     def _finish(self, found: asyncio.Future[None]) -> None:
         self._pending -= 1
+        if self._skipped and not self._pending:
+            log.info(
+                "%s more refused requests of clients came at the same time; their reasons were not looked up",
+                f"{self._skipped:,}",
+            )
+            self._skipped = 0
         if not found.cancelled() and (error := found.exception()) is not None:
             log.debug("the reason of a refusal could not be found: %s", error)
 
@@ -83,10 +92,10 @@ class RefusalLog:
         try:
             directory = self._tokens.users.directory()
         except (OSError, ToolfoldError) as error:
-            log.info("client %s: %s is refused: %s", display_name, shorten(requested), error)
+            log.info("client %s: %r is refused: %s", display_name, shorten(requested), error)
             return
         toolsets = self._runtime.toolsets()
         configured = frozenset(toolsets.snapshot) - self._runtime.switched_off()
         reasons = list_refusals(refused[0].name, client, directory, toolsets, configured)
         if reasons:
-            log.info("client %s: %s is refused: %s", display_name, shorten(requested), "; ".join(reasons))
+            log.info("client %s: %r is refused: %s", display_name, shorten(requested), "; ".join(reasons))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
-from toolfold.errors import CallError, OutOfScope, shorten
+from toolfold.errors import CallError, OutOfScope, escape_unprintable, shorten
 from toolfold.events import ConfigReloaded, Event
 from toolfold.gateway import client_approval, result_namespacing
 from toolfold.gateway.client_channels import (
@@ -601,7 +601,8 @@ class Gateway:
             meters = SEARCH_METERS if name == BRIDGE_SEARCH else CALL_METERS
             await self._tokens.require_quota(session.client, meters)
         except QuotaExceeded as error:
-            log.info("client %s: the call of %s was refused: %s", session.display_name, shorten(name), error)
+            called = escape_unprintable(shorten(name))
+            log.info("client %s: the call of %s was refused: %s", session.display_name, called, error)
             raise _limit_reached(str(error), error.retry_after_s) from None
         except OSError as error:
             log.warning("the usage limits of client %s cannot be checked: %s", session.display_name, error)
