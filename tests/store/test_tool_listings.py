@@ -14,7 +14,7 @@ from toolfold.config.servers import McpServerSettings, parse_server_settings
 from toolfold.database import Database, open_database
 from toolfold.sources.mcp import listing_cache, shared_listings
 from toolfold.sources.mcp.listing_cache import ListingCache, ListingStore, serialize_listing
-from toolfold.sources.mcp.shared_listings import SharedListings, find_listing_key
+from toolfold.sources.mcp.shared_listings import SharedListings, compute_listing_key
 from toolfold.sources.mcp.tool_listing import Listing, parse_tools
 
 SETTINGS = parse_server_settings({"command": "serve", "args": ["notes"]})
@@ -146,15 +146,15 @@ class TestSharedListings:
     ) -> None:
         def key(token: str, **others: object) -> tuple[str, str]:
             entry = {"command": "serve", "env": {"API_TOKEN": token}, "args": ["--api-key", token], **others}
-            return find_listing_key("notes", parse_server_settings(entry))
+            return compute_listing_key("notes", parse_server_settings(entry))
 
         assert key("sk-live-aaaaaaaaaaaaaaaaaaaa") == key("sk-live-bbbbbbbbbbbbbbbbbbbb")
         assert key("sk-live-aaaaaaaaaaaaaaaaaaaa") != key("sk-live-aaaaaaaaaaaaaaaaaaaa", cwd="/tmp")
 
     def test_tool_listing_fetched_with_shared_credentials_is_not_used_with_per_user_credentials(self) -> None:
         entry = {"command": "serve", "env": {"TOKEN": "${TOKEN}"}}
-        shared = find_listing_key("notes", parse_server_settings(entry))
-        assert shared != find_listing_key(
+        shared = compute_listing_key("notes", parse_server_settings(entry))
+        assert shared != compute_listing_key(
             "notes", parse_server_settings({**entry, "credentials": "per-user"})
         )
 
@@ -203,7 +203,7 @@ class TestSharedListings:
     def test_unused_tool_listings_and_the_oldest_listings_above_the_limits_are_deleted(
         self, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(shared_listings, "MAX_PER_SERVER", 2)
+        monkeypatch.setattr(shared_listings, "MAX_LISTINGS_PER_SERVER", 2)
         monkeypatch.setattr(shared_listings, "MAX_LISTINGS", 3)
         store = SharedListings(database)
         configurations = [parse_server_settings({"command": "serve", "args": [str(n)]}) for n in range(4)]

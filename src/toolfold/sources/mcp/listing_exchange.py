@@ -19,7 +19,7 @@ from toolfold.sources.mcp.shared_listings import (
     ListingKey,
     SharedListings,
     compute_listing_checksum,
-    find_listing_key,
+    compute_listing_key,
 )
 from toolfold.sources.mcp.tool_listing import Listing
 
@@ -47,9 +47,9 @@ class ListingExchange:
         self._listings = SharedListings(database)
         self._find_servers, self._adopt = find_servers, adopt
         self._lock = threading.Lock()
-        self._own: dict[ListingKey, str] = {}
+        self._own_checksums: dict[ListingKey, str] = {}
         """Checksum of the last list that this replica has read from a server itself."""
-        self._seen: dict[ListingKey, str] = {}
+        self._applied_checksums: dict[ListingKey, str] = {}
         """Checksum of the last list in the database that was used here, or came from here."""
         self._unsent: dict[ListingKey, tuple[str, McpServerSettings, Listing, float]] = {}
         """Lists to store, with the time when they were read."""
@@ -73,7 +73,9 @@ class ListingExchange:
             return None
         if found is not None:
             with self._lock:
-                self._seen[find_listing_key(name, settings)] = compute_listing_checksum(found[0])
+                self._applied_checksums[compute_listing_key(name, settings)] = compute_listing_checksum(
+                    found[0]
+                )
         return found
 
     def offer(self, name: str, settings: McpServerSettings, listing: Listing) -> None:
@@ -82,11 +84,11 @@ class ListingExchange:
         A list that this replica has read before is not stored again: where the same settings give other
         tools on another replica, the two would replace each other's list forever.
         """
-        key, checksum = find_listing_key(name, settings), compute_listing_checksum(listing)
+        key, checksum = compute_listing_key(name, settings), compute_listing_checksum(listing)
         with self._lock:
-            if self._own.get(key) == checksum:
+            if self._own_checksums.get(key) == checksum:
                 return
-            self._own[key] = self._seen[key] = checksum
+            self._own_checksums[key] = self._applied_checksums[key] = checksum
             self._unsent[key] = name, settings, listing, time.monotonic()
         self._start()
 
@@ -157,14 +159,14 @@ class ListingExchange:
             self._copy = self._listings.follow(self._wake.set)
         stored = self._copy.value
         for name, settings in self._find_servers().items():
-            key = find_listing_key(name, settings)
+            key = compute_listing_key(name, settings)
             checksum = stored.get(key, "")
             with self._lock:
-                is_known = not checksum or self._seen.get(key) == checksum or key in self._unsent
+                is_known = not checksum or self._applied_checksums.get(key) == checksum or key in self._unsent
             if is_known:
                 continue
             found = self._listings.read(name, settings)
             with self._lock:  # it may have changed again meanwhile
-                self._seen[key] = compute_listing_checksum(found[0]) if found else checksum
+                self._applied_checksums[key] = compute_listing_checksum(found[0]) if found else checksum
             if found is not None and not self._ended.is_set():
                 self._adopt(name, settings, *found)

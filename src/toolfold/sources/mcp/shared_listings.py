@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 MAX_LISTING_BYTES = 20_000_000
 MAX_LISTINGS = 10_000
-MAX_PER_SERVER = 20
+MAX_LISTINGS_PER_SERVER = 20
 """Start configurations of one server whose lists are stored; the oldest ones are deleted."""
 UNUSED_DAYS = 30
 """Days after which a list that no replica has read is deleted."""
@@ -48,7 +48,7 @@ class SharedListings:
 
     def read(self, name: str, settings: McpServerSettings) -> tuple[Listing, float] | None:
         """Return a server's stored tool list and its age in seconds, or None."""
-        key = find_listing_key(name, settings)
+        key = compute_listing_key(name, settings)
 
         def select(cursor: RowCursor) -> dict[str, object] | None:
             cursor.execute(
@@ -75,7 +75,7 @@ class SharedListings:
 
     def write(self, name: str, settings: McpServerSettings, listing: Listing, *, age_s: float = 0.0) -> None:
         """Store a tool list read from its server `age_s` seconds ago, unless a newer list is stored."""
-        key, content = find_listing_key(name, settings), serialize_listing(listing)
+        key, content = compute_listing_key(name, settings), serialize_listing(listing)
         checksum = _hash_text(content)
         if len(content) > MAX_LISTING_BYTES:
             self._report_once(key, checksum, _too_large_error())
@@ -134,8 +134,8 @@ class SharedListings:
         log.warning("the shared tool list of MCP server %r is not used: %s", key[0], why)
 
 
-def find_listing_key(name: str, settings: McpServerSettings) -> ListingKey:
-    """Return the key of a server's tool list: its name and a hash of its settings without secrets."""
+def compute_listing_key(name: str, settings: McpServerSettings) -> ListingKey:
+    """Compute the key of a server's tool list: its name and a hash of its settings without secrets."""
     plain = redact_settings(settings.model_dump(mode="json", include=set(_START_SETTINGS)))
     return name, _hash_text(json.dumps(plain, sort_keys=True))
 
@@ -163,7 +163,7 @@ def _delete_surplus(cursor: RowCursor, server: str) -> None:
     cursor.execute(
         "DELETE FROM tool_listings WHERE server = %s AND settings IN (SELECT settings FROM tool_listings"
         " WHERE server = %s ORDER BY listed DESC OFFSET %s)",
-        (server, server, MAX_PER_SERVER),
+        (server, server, MAX_LISTINGS_PER_SERVER),
     )
     cursor.execute(
         "DELETE FROM tool_listings WHERE (server, settings) IN (SELECT server, settings FROM tool_listings"
