@@ -13,12 +13,13 @@ import pytest
 from toolfold.config.servers import McpServerSettings, parse_server_settings
 from toolfold.database import Database, open_database
 from toolfold.sources.mcp import listing_cache, shared_listings
-from toolfold.sources.mcp.listing_cache import ListingCache, ListingStore, serialize_listing
+from toolfold.sources.mcp.listing_cache import ListingCache, serialize_listing
 from toolfold.sources.mcp.shared_listings import SharedListings, compute_listing_key
 from toolfold.sources.mcp.tool_listing import Listing, parse_tools
 
 SETTINGS = parse_server_settings({"command": "serve", "args": ["notes"]})
-Pair = tuple[ListingStore, ListingStore]
+Store = ListingCache | SharedListings
+Pair = tuple[Store, Store]
 
 
 def make_listing(*names: str, description: str = "Reads a note.") -> Listing:
@@ -55,7 +56,7 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
         yield SharedListings(opened[0]), SharedListings(opened[1])  # type: ignore[arg-type]
 
 
-def read_listing(store: ListingStore, settings: McpServerSettings = SETTINGS) -> Listing | None:
+def read_listing(store: Store, settings: McpServerSettings = SETTINGS) -> Listing | None:
     found = store.read("notes", settings)
     return found[0] if found else None
 
@@ -107,8 +108,8 @@ class TestContract:
         assert read_listing(stores[0]) == make_listing("read")
         assert read_listing(stores[0], settings) == make_listing("send")
 
-    def test_all_tool_listings_of_a_server_can_be_deleted(self, stores: Pair) -> None:
-        one, other = stores
+    def test_all_tool_listings_of_a_server_in_files_can_be_deleted(self, tmp_path: Path) -> None:
+        one, other = ListingCache(tmp_path), ListingCache(tmp_path)
         settings = parse_server_settings({"command": "serve"})
         one.write("notes", SETTINGS, make_listing("read"))
         one.write("notes", settings, make_listing("read"))

@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from toolfold.config.atomic import replace_file
 from toolfold.config.servers import McpServerSettings
@@ -26,19 +25,6 @@ MAX_CACHE_FILE_BYTES = 50_000_000
 FORMAT_VERSION = 3
 LISTING_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """Errors that `parse_listing` raises for damaged data."""
-
-
-class ListingStore(Protocol):
-    """Storage for tool lists of MCP servers, with one list per server and start configuration."""
-
-    def read(self, name: str, settings: McpServerSettings) -> tuple[Listing, float] | None:
-        """Return a server's stored tool list and its age in seconds, or None."""
-
-    def write(self, name: str, settings: McpServerSettings, listing: Listing, *, age_s: float = 0.0) -> None:
-        """Store a tool list that was read from its server `age_s` seconds ago."""
-
-    def delete(self, name: str) -> None:
-        """Delete all stored tool lists of a server."""
 
 
 class ListingCache:

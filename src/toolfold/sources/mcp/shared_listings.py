@@ -103,10 +103,6 @@ class SharedListings:
 
         self._database.run(store)
 
-    def delete(self, name: str) -> None:
-        """Delete all stored tool lists of a server."""
-        self._database.execute("DELETE FROM tool_listings WHERE server = %s", (name,))
-
     def follow(self, callback: Callable[[], None]) -> SharedCopy[dict[ListingKey, str]]:
         """Return an up-to-date copy of the checksums of all lists; call `callback` after each change."""
         copy = SharedCopy(self._database, TOPIC, self._read_checksums, "tool lists of MCP servers")
