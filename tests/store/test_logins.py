@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -400,6 +401,20 @@ class TestInDatabase:
                 await holding
             blocker.rollback()
         await hold(5.0)
+
+    def test_login_does_not_make_replicas_read_all_credentials_again(self, database: Database) -> None:
+        store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
+        topics: list[str] = []
+        for topic in ("credentials", "logins"):
+            database.on_change(topic, partial(topics.append, topic))
+        store.save_login("ann", "notes", "first", "text", is_new=True)
+        wait_until(lambda: "logins" in topics)
+        topics.clear()
+        store.save_login("ann", "notes", "second", "text", is_new=True)
+        wait_until(lambda: "logins" in topics)
+        assert "credentials" not in topics
+        assert store.remove_login("ann", "notes")
+        assert store.find_version("ann", "notes") == ""
 
     def test_failure_to_store_a_new_login_raises_config_error(self, database: Database) -> None:
         store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))

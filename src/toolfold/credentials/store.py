@@ -37,6 +37,7 @@ MAX_LOGIN_CHARS = 500_000
 LOGIN_PREFIX = "login:"
 """Start of the names of logins in lists of credentials; no credential has such a name."""
 TOPIC = "credentials"
+LOGINS_TOPIC = "logins"
 _NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
@@ -353,7 +354,8 @@ class SharedCredentialStore(CredentialStore):
         """Read the credentials from the database. Raises DatabaseError."""
         super().__init__(load_keys)
         self._database = database
-        self._copy = SharedCopy(database, TOPIC, self._read_all, "credentials")
+        self._copy = SharedCopy(database, TOPIC, self._read_credentials, "credentials")
+        self._login_names = SharedCopy(database, LOGINS_TOPIC, self._read_login_names, "logins")
 
     def list_credentials(self, user_id: str | None = None) -> list[Credential]:
         condition, values = ("", ()) if user_id is None else (" WHERE user_id = %s", (user_id, user_id))
@@ -377,12 +379,14 @@ class SharedCredentialStore(CredentialStore):
 
         removed = self._database.run(delete)
         self._copy.reload()
+        if name is None:
+            self._login_names.reload()
         return removed
 
     def remove_login(self, user_id: str, server: str) -> bool:
         statement = "DELETE FROM logins WHERE user_id = %s AND server = %s"
         removed = self._database.execute(statement, (user_id, server))
-        self._copy.reload()
+        self._login_names.reload()
         return removed > 0
 
     def take_lease(self, lease: Lease, seconds: float) -> bool:
@@ -406,7 +410,9 @@ class SharedCredentialStore(CredentialStore):
         """Do nothing, because other objects still use the shared database."""
 
     def _find(self, user_id: str, server: str) -> Iterable[Credential]:
-        return self._copy.require_recent().get((user_id, server), ())
+        found = self._copy.require_recent().get((user_id, server), [])
+        name = self._login_names.require_recent().get((user_id, server))
+        return found if name is None else [*found, Credential(user_id, server, name, "", 0.0)]
 
     def _read(self, user_id: str, server: str) -> Iterable[Credential]:
         rows = self._database.query(
@@ -431,7 +437,7 @@ class SharedCredentialStore(CredentialStore):
             " DO UPDATE SET name = excluded.name, value = excluded.value, updated = excluded.updated",
             (*login.owner, login.value, login.updated),
         )
-        self._copy.reload()
+        self._login_names.reload()
         return True
 
     def _write(self, credentials: Sequence[Credential]) -> None:
@@ -452,17 +458,18 @@ class SharedCredentialStore(CredentialStore):
         self._copy.reload()
         return changed
 
-    def _read_all(self) -> dict[tuple[str, str], list[Credential]]:
-        """Return all credentials, and all logins without their values, by user and server."""
+    def _read_credentials(self) -> dict[tuple[str, str], list[Credential]]:
+        """Return all credentials without logins, by user and server."""
         known: dict[tuple[str, str], list[Credential]] = {}
-        statement = (  # without the time of an update: refreshed tokens are no change
-            "SELECT * FROM credentials UNION ALL"
-            " SELECT user_id, server, name, '' AS value, 0 AS updated FROM logins"
-        )
-        for row in self._database.query(statement):
+        for row in self._database.query("SELECT * FROM credentials"):
             each = _read_row(row)
             known.setdefault((each.user_id, each.server), []).append(each)
         return known
+
+    def _read_login_names(self) -> dict[tuple[str, str], str]:
+        """Return the names of all logins by user and server; refreshed tokens do not change them."""
+        rows = self._database.query("SELECT user_id, server, name FROM logins")
+        return {(row["user_id"], row["server"]): row["name"] for row in rows}
 
 
 _UPDATE_LOGIN = "UPDATE logins SET value = %s, updated = %s WHERE user_id = %s AND server = %s AND name = %s"

@@ -386,6 +386,23 @@ CREATE INDEX login_links_by_user ON login_links (user_id, expires);
 """,
         down="DROP TABLE login_links, login_leases, logins;",
     ),
+    Migration(
+        21,
+        "separate notices of logins",
+        # A login must not make every replica read all credentials again.
+        up="""
+DROP TRIGGER logins_changed ON logins;
+CREATE TRIGGER logins_changed AFTER INSERT OR UPDATE OF name OR DELETE OR TRUNCATE ON logins
+    FOR EACH STATEMENT EXECUTE FUNCTION send_change_notice('logins');
+CREATE INDEX login_links_by_end ON login_links (expires);
+""",
+        down="""
+DROP INDEX login_links_by_end;
+DROP TRIGGER logins_changed ON logins;
+CREATE TRIGGER logins_changed AFTER INSERT OR UPDATE OF name OR DELETE OR TRUNCATE ON logins
+    FOR EACH STATEMENT EXECUTE FUNCTION send_change_notice('credentials');
+""",
+    ),
 )
 LATEST = MIGRATIONS[-1].number
 
