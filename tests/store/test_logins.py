@@ -466,6 +466,13 @@ class TestLinks:
         assert links.find(code) is None
         assert links.use(code) is None
 
+    def test_login_links_above_the_limit_of_all_users_invalidate_the_oldest_links(
+        self, links: LoginLinks, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(login_links, "MAX_LINKS", 3)
+        codes = [links.create(f"user{number}", "notes") for number in range(5)]
+        assert [links.find(each) is not None for each in codes] == [False, False, True, True, True]
+
     def test_login_links_above_the_limit_per_user_invalidate_only_the_oldest_links_of_that_user(
         self, links: LoginLinks
     ) -> None:

@@ -19,6 +19,9 @@ LINK_LIFETIME_S = 600.0
 MAX_LINKS_PER_USER = 20
 """Unused links of one user; the oldest ones become invalid."""
 MAX_LINKS = 10_000
+"""Unused links of all users; the oldest ones become invalid."""
+_LOCK_KEY = 0x746F6F6C6C6E6B73
+"""Number of the advisory lock under which links are added, so that the limits hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +90,17 @@ class SharedLoginLinks(LoginLinks):
         code = secrets.token_urlsafe(32)
 
         def insert(cursor: RowCursor) -> None:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
             cursor.execute("DELETE FROM login_links WHERE expires < clock_timestamp()")
             cursor.execute(
                 "DELETE FROM login_links WHERE hash IN (SELECT hash FROM login_links WHERE user_id = %s"
                 " ORDER BY expires DESC OFFSET %s)",
                 (user_id, MAX_LINKS_PER_USER - 1),
+            )
+            cursor.execute(
+                "DELETE FROM login_links WHERE hash IN"
+                " (SELECT hash FROM login_links ORDER BY expires DESC OFFSET %s)",
+                (MAX_LINKS - 1,),
             )
             cursor.execute(
                 "INSERT INTO login_links (hash, user_id, server, expires)"
