@@ -95,6 +95,8 @@ class TestContract:
             {"command": "serve", "args": ["notes"], "env": {"MODE": "fast"}},
             {"command": "serve", "args": ["notes"], "cwd": "/tmp"},
             {"url": "https://notes.example/mcp"},
+            {"command": "serve", "args": ["notes"], "credentials": "per-user"},
+            {"command": "serve", "args": ["notes"], "protocol": "legacy"},
         ],
     )
     def test_tool_listing_is_not_used_for_a_server_with_different_settings(

@@ -23,6 +23,10 @@ from toolfold.sources.mcp.tool_listing import Listing, parse_tools
 
 MAX_CACHE_FILE_BYTES = 50_000_000
 FORMAT_VERSION = 3
+START_SETTINGS = frozenset(
+    {"command", "args", "env", "pass_env", "cwd", "url", "transport", "protocol", "headers", "credentials"}
+)
+"""Settings on which the tools that a server lists may depend. A list is used only with the same ones."""
 LISTING_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """Errors that `parse_listing` raises for damaged data."""
 
@@ -101,9 +105,7 @@ class ListingCache:
 
     def listing_file(self, name: str, settings: McpServerSettings) -> Path:
         """Return the file in which a server's tool list is cached."""
-        start_settings = settings.model_dump_json(
-            include={"command", "args", "env", "pass_env", "cwd", "url", "transport", "headers"}
-        )
+        start_settings = settings.model_dump_json(include=set(START_SETTINGS))
         digest = hashlib.sha256(f"{name} {start_settings}".encode()).hexdigest()
         return self._directory / f"{name}-{digest[:16]}.json"
 

@@ -17,7 +17,12 @@ from collections.abc import Callable
 from toolfold.config.servers import McpServerSettings
 from toolfold.database import Database, RowCursor, SharedCopy
 from toolfold.sources.mcp.importing.secret_settings import redact_settings
-from toolfold.sources.mcp.listing_cache import LISTING_ERRORS, parse_listing, serialize_listing
+from toolfold.sources.mcp.listing_cache import (
+    LISTING_ERRORS,
+    START_SETTINGS,
+    parse_listing,
+    serialize_listing,
+)
 from toolfold.sources.mcp.tool_listing import Listing
 
 log = logging.getLogger(__name__)
@@ -29,9 +34,6 @@ MAX_LISTINGS_PER_SERVER = 20
 UNUSED_DAYS = 30
 """Days after which a list that no replica has read is deleted."""
 TOPIC = "tool_listings"
-_START_SETTINGS = frozenset(
-    {"command", "args", "env", "pass_env", "cwd", "url", "transport", "protocol", "headers", "credentials"}
-)
 
 ListingKey = tuple[str, str]
 """Name of a server and hash of its settings."""
@@ -132,7 +134,7 @@ class SharedListings:
 
 def compute_listing_key(name: str, settings: McpServerSettings) -> ListingKey:
     """Compute the key of a server's tool list: its name and a hash of its settings without secrets."""
-    plain = redact_settings(settings.model_dump(mode="json", include=set(_START_SETTINGS)))
+    plain = redact_settings(settings.model_dump(mode="json", include=set(START_SETTINGS)))
     return name, _hash_text(json.dumps(plain, sort_keys=True))
 
 
