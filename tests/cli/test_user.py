@@ -309,7 +309,7 @@ def test_user_show_command_says_how_models_without_a_known_price_count_towards_a
     assert "proxy.prices" not in toolfold("user", "show", "ann").out
     toolfold("user", "limit", "ann", "--cost-per-day", "2")
     shown = toolfold("user", "show", "ann").out
-    assert "counts like the most expensive known model of its provider" in shown
+    assert "counts 12 times the most expensive listed model of its provider" in shown
     assert "proxy.prices" in shown
 
 

@@ -174,7 +174,7 @@ def test_user_can_use_only_explicitly_allowed_models_if_access_is_denied_by_defa
     assert directory.with_team(team).explain_model_refusal("1", "gpt-4o", "openai") == ""
 
 
-def test_model_of_unknown_price_counts_towards_the_cost_limit_at_the_highest_price_of_its_provider(
+def test_model_of_unknown_price_counts_towards_the_cost_limit_at_a_multiple_of_the_highest_listed_price(
     served: RunningProxy, upstream: Upstream, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     token, users = add_user(served), served.tokens.users
@@ -187,7 +187,7 @@ def test_model_of_unknown_price_counts_towards_the_cost_limit_at_the_highest_pri
     wait_until(lambda: served.proxy.open_requests == 0)
     served.tokens.quotas.write_pending()
     ((_, used, _),) = served.tokens.quotas.describe(user_account(user.id), user.limits)
-    assert used == pytest.approx((2.5 + 15.0) / 1000)  # gpt-5.4, the most expensive one of OpenAI
+    assert used == pytest.approx(12 * (2.5 + 15.0) / 1000)  # gpt-5.4, the most expensive one of OpenAI
     assert ask(served, token, {"model": "mystery-1", "messages": []}).status_code == 429
     assert "the price of the model 'mystery-1' is unknown" in caplog.text
     assert "proxy.prices" in caplog.text
@@ -196,11 +196,35 @@ def test_model_of_unknown_price_counts_towards_the_cost_limit_at_the_highest_pri
 @pytest.mark.parametrize(
     ("provider", "expected"), [("openai", 17.5), ("anthropic", 6.25 + 25.0), ("ollama", 6.25 + 25.0)]
 )
-def test_model_of_unknown_price_is_charged_the_highest_known_price_of_its_provider(
+def test_model_of_unknown_price_is_charged_a_multiple_of_the_highest_listed_price_of_its_provider(
     provider: str, expected: float
 ) -> None:
-    assert ModelPrices().charge(["mystery"], provider, MILLION) == pytest.approx(expected)
+    assert ModelPrices().charge(["mystery"], provider, MILLION) == pytest.approx(12 * expected)
     assert ModelPrices().find_cost("mystery", MILLION) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("gpt-5.4", 17.5),
+        ("openai/gpt-5.4-2026-03-05", 17.5),
+        ("GPT-4o-mini-2024-07-18", 12.5),
+        ("us.anthropic.claude-opus-4-8-v1:0", 30.0),
+        ("claude-3-5-haiku-latest", 18.0),
+        ("o1-pro-2025-03-19", 750.0),
+        ("gpt-5.4-pro", 12 * 17.5),
+        ("gpt-5.4-mini-pro", 12 * 17.5),
+        ("o3-pro", 12 * 17.5),
+        ("not-gpt-4o", 12 * 17.5),
+        ("claude-opus-4-1", 12 * 17.5),
+        ("gpt-4o" + "-1.1" * 50_000 + "x", 12 * 17.5),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_model_is_charged_a_listed_price_only_if_its_name_is_that_of_the_listed_model_or_a_smaller_one(
+    model: str, expected: float
+) -> None:
+    assert ModelPrices().charge([model], "openai", MILLION) == pytest.approx(expected)
 
 
 def test_configured_model_price_overrides_known_and_fallback_prices() -> None:

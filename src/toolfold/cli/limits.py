@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 UNKNOWN_PRICES = (
-    "a model without a known price counts like the most expensive known model of its provider;"
+    "a model without a known price counts 12 times the most expensive listed model of its provider;"
     " set its price in proxy.prices"
 )
 

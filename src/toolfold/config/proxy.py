@@ -106,8 +106,8 @@ class ProxySettings(Section):
     prices: Annotated[dict[Text, PriceSettings], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
         description="Prices by model name, in which `*` matches anything and case does not "
-        "matter; the first match is used. The cost limits of users are checked with the price of the "
-        "provider's most expensive known model if a model has no price here or "
+        "matter; the first match is used. The cost limits of users are checked with 12 times the "
+        "price of the provider's most expensive listed model if a model has no price here or "
         "in the list of known prices.",
         json_schema_extra=USER_ONLY,
     )

@@ -1,8 +1,8 @@
 """Prices for counting model requests towards user limits, including models of unknown price.
 
-A configured price (`proxy.prices`) comes first, then the list price of the model or its family. A model
-without either counts like the most expensive known model of its provider: otherwise a limit on cost could be
-evaded by naming such a model.
+A configured price (`proxy.prices`) comes first, then the list price of the model. A model without either is
+taken to cost several times as much as the most expensive listed model of its provider: otherwise a limit on
+cost could be evaded by naming such a model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from toolfold.config.proxy import PriceSettings
 from toolfold.errors import shorten
 from toolfold.events import Usage
 from toolfold.naming import matches_pattern
-from toolfold.turn.pricing import Prices, cost_of_call, find_highest_prices, find_prices
+from toolfold.turn.pricing import (
+    UNKNOWN_FACTOR,
+    Prices,
+    cost_of_call,
+    find_highest_prices,
+    find_listed_prices,
+    find_prices,
+)
 
 log = logging.getLogger(__name__)
 
@@ -43,15 +50,23 @@ class ModelPrices:
 
         `models` are names of the same model: a provider may name a version whose price is unknown.
         """
-        known = next(filter(None, map(self._find_prices, models)), None)
+        known = next(filter(None, map(self._find_sure_prices, models)), None)
         if known is None:
             known = find_highest_prices(provider)
             self._report_unknown(models[-1] if models else "", known)
         return cost_of_call(usage, known) or 0.0
 
+    def _find_sure_prices(self, model: str) -> Prices | None:
+        """Return prices that a model does not exceed; None if they are unknown."""
+        return self._find_configured(model) or find_listed_prices(model)
+
     def _find_prices(self, model: str) -> Prices | None:
+        """Return the prices of a model or of the nearest listed one; None if they are unknown."""
+        return self._find_configured(model) or find_prices(model)
+
+    def _find_configured(self, model: str) -> Prices | None:
         matching = (each for pattern, each in self._configured.items() if matches_pattern(model, pattern))
-        return next(matching, None) or find_prices(model)
+        return next(matching, None)
 
     def _report_unknown(self, model: str, used: Prices) -> None:
         """Log an unknown price, once for each model."""
@@ -61,9 +76,11 @@ class ModelPrices:
             self._reported.add(model)
         log.warning(
             "the price of the model %r is unknown: for the limits of users, %g dollars per million input"
-            " tokens and %g per million output tokens are assumed, as for %s. Set its price in proxy.prices.",
+            " tokens and %g per million output tokens are assumed, %g times the price of %s. Set its price in"
+            " proxy.prices.",
             shorten(model),
             used.input,
             used.output,
+            UNKNOWN_FACTOR,
             used.name,
         )

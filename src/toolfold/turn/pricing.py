@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -204,6 +205,22 @@ _MAKERS = {"openai": "gpt", "responses": "gpt", "anthropic": "claude"}
 """Providers that serve only their own models, with the start of the names of these."""
 
 
+EXPENSIVE_PRICES = (Prices(name="o1-pro", input=150.0, output=600.0),)
+"""Prices that only limits of users need, of models that cost more than any listed above."""
+UNKNOWN_FACTOR = 12.0
+"""Factor by which a model of unknown price may cost more than the listed models of its provider.
+
+It is the ratio of gpt-5.4-pro to gpt-5.4, the highest among the variants of a listed model.
+"""
+_CHEAPER = "(?:-(?:mini|nano|lite))?"
+_VERSION = r"(?:[-@:.](?:latest|v?\d+))*"
+_CHEAPER_FAMILIES = {
+    r"claude-(?:[\d.]+-)*(?:sonnet|haiku)": "claude-sonnet-4-6",
+    r"gemini-2\.5-flash": "gemini-2.5-pro",
+}
+"""Models that cost no more than a listed one, by a pattern of their names without version."""
+
+
 def prices_for(model: str, table: Sequence[Prices] = PRICES) -> Prices:
     """Return the prices of a model or its family; for an unknown model, default prices without a cache."""
     return find_prices(model, table) or Prices(name=model or "unknown", input=1.0, output=3.0)
@@ -218,14 +235,36 @@ def find_prices(model: str, table: Sequence[Prices] = PRICES) -> Prices | None:
     return exact or (named[family] if family else None)
 
 
+def find_listed_prices(model: str, table: Sequence[Prices] = PRICES) -> Prices | None:
+    """Return prices that a model does not exceed, for limits of users; None if they are unknown.
+
+    Unlike `find_prices`, this takes a name for a listed model only if a version, a date or the name of a
+    smaller variant follows: `gpt-5.4-pro` costs many times as much as `gpt-5.4`.
+    """
+    for prices in (*EXPENSIVE_PRICES, *table):
+        if _is_version_of(model, re.escape(prices.name)):
+            return prices
+    named = {prices.name: prices for prices in table}
+    families = (kin for pattern, kin in _CHEAPER_FAMILIES.items() if _is_version_of(model, pattern))
+    return next((named[kin] for kin in families if kin in named), None)
+
+
+def _is_version_of(model: str, pattern: str) -> bool:
+    name = re.split(r"[/]|(?<=[a-z])[.](?=[a-z])", model.lower())[-1]  # without the name of a maker or region
+    return re.fullmatch(pattern + _CHEAPER + _VERSION, name) is not None
+
+
 def find_highest_prices(provider: str, table: Sequence[Prices] = PRICES) -> Prices:
-    """Return the highest prices of a provider's known models, or of all models if none are known."""
+    """Return the prices to assume for an unknown model of a provider: UNKNOWN_FACTOR times the highest.
+
+    If no models of the provider are listed, the highest prices of all listed models count.
+    """
     maker = _MAKERS.get(provider.lower(), "")
     known = [prices for prices in table if maker and prices.name.startswith(maker)] or list(table)
     return Prices(
-        name=f"the most expensive model of {provider}" if maker else "the most expensive known model",
-        input=max(max(prices.input, prices.cache_write) for prices in known),
-        output=max(prices.output for prices in known),
+        name=f"the most expensive listed model{f' of {provider}' if maker else ''}",
+        input=UNKNOWN_FACTOR * max(max(prices.input, prices.cache_write) for prices in known),
+        output=UNKNOWN_FACTOR * max(prices.output for prices in known),
     )
 
 
