@@ -33,15 +33,13 @@ def share_vectors(patch: pytest.MonkeyPatch) -> None:
         return np.stack([known[text, kind] for text in texts])
 
     @functools.lru_cache(MAX_READ_MESSAGES)
-    def read_shipped(message: str, parts: tuple[str, ...], kind: Kind) -> QueryEncoding:
-        return read(shipped_encoder(), message, parts, kind)
+    def read_shipped(message: str, parts: tuple[str, ...]) -> QueryEncoding:
+        return read(shipped_encoder(), message, parts)
 
-    def read_once(
-        self: Encoder, message: str, parts: Sequence[str] = (), kind: Kind = "query"
-    ) -> QueryEncoding:
-        if self is not shipped_encoder():
-            return read(self, message, parts, kind)
-        return read_shipped(message, tuple(parts), kind)
+    def read_once(self: Encoder, message: str, parts: Sequence[str] = ()) -> QueryEncoding:
+        return (
+            read_shipped(message, tuple(parts)) if self is shipped_encoder() else read(self, message, parts)
+        )
 
     patch.setattr(Encoder, "embed", embed_once)
     patch.setattr(Encoder, "read", read_once)

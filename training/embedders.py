@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -17,42 +16,36 @@ QUERY_TOKENS, TOOL_TOKENS = 64, 112
 
 
 class TransformerEmbedder:
-    """The encoder: the lower layers, and upper ones for tools or for messages (`encoder.*.onnx`)."""
+    """The encoder: `encoder.onnx` and its `tokenizer.json`."""
 
     name = "encoder"
 
     def __init__(self, folder: Path, threads: int = 1, tokenizer: Path | None = None) -> None:
         import onnxruntime  # only this embedder needs it
 
-        def load(part: str) -> Any:
-            options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads = threads
-            options.inter_op_num_threads = 1
-            return onnxruntime.InferenceSession(str(folder / f"encoder.{part}.onnx"), options)
-
-        self._lower, self._upper = load("lower"), {"tool": load("tool")}
-        has_student = (folder / "encoder.query.onnx").exists()
-        self._upper["query"] = load("query") if has_student else self._upper["tool"]
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        self._session = onnxruntime.InferenceSession(str(folder / "encoder.onnx"), options)
         self._tokenizer = Tokenizer.from_file(str(tokenizer or folder / "tokenizer.json"))
 
-    def embed(self, texts: Sequence[str], limit: int = TOOL_TOKENS, kind: str = "tool") -> np.ndarray:
-        """Return unit vectors in order."""
-        return np.stack([self.read(text, limit, kind)[1] for text in texts])
+    def embed(self, texts: Sequence[str], limit: int = TOOL_TOKENS, chunk: int = 16) -> np.ndarray:
+        """Return unit vectors in order; texts of similar length are batched together."""
+        ids = [_truncate_ids(one.ids, limit) for one in self._tokenizer.encode_batch(list(texts))]
+        order = sorted(range(len(ids)), key=lambda place: len(ids[place]))
+        vectors = np.empty((len(ids), 384), np.float32)
+        for start in range(0, len(order), chunk):
+            places = order[start : start + chunk]
+            vectors[places] = self._run_batch([ids[place] for place in places])
+        return vectors
 
-    def read(self, text: str, limit: int, kind: str = "tool") -> tuple[np.ndarray, np.ndarray]:
-        """Return the states of a text's tokens after the lowest layers, and its vector."""
-        states = self.read_states(text, limit)
-        vector, _ = self._upper[kind].run(None, {"states": states[None]})
-        return states, vector[0]
-
-    def count_tokens(self, text: str) -> int:
-        """Return the number of tokens of a text."""
-        return len(self._tokenizer.encode(text).ids)
-
-    def read_states(self, text: str, limit: int) -> np.ndarray:
-        """Return the states of a text's tokens after the lowest layers."""
-        ids = np.array([_truncate_ids(self._tokenizer.encode(text).ids, limit)])
-        return self._lower.run(None, {"ids": ids})[0][0]
+    def _run_batch(self, rows: Sequence[list[int]]) -> np.ndarray:
+        padded = np.zeros((len(rows), max(map(len, rows))), np.int64)
+        mask = np.zeros_like(padded)
+        for place, row in enumerate(rows):
+            padded[place, : len(row)] = row
+            mask[place, : len(row)] = 1
+        return self._session.run(None, {"ids": padded, "mask": mask})[0]
 
 
 def _truncate_ids(ids: list[int], limit: int) -> list[int]:

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-import numpy as np
-import onnx
 import torch
-from onnx import numpy_helper
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -48,14 +45,14 @@ class Block(nn.Module):
 class Encoder(nn.Module):
     """Token ids and their mask in, unit vectors out: the mean over tokens."""
 
-    def __init__(self, vocabulary: int, positions: int = 512, layers: int = LAYERS) -> None:
+    def __init__(self, vocabulary: int, positions: int = 512) -> None:
         super().__init__()
         self.words, self.places = nn.Embedding(vocabulary, WIDTH), nn.Embedding(positions, WIDTH)
         self.norm = nn.LayerNorm(WIDTH, eps=1e-12)
-        self.blocks = nn.ModuleList(Block() for _ in range(layers))
+        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        x = self.lower(ids, mask, len(self.blocks))
+        x = self.lower(ids, mask, LAYERS)
         kept = mask.to(x.dtype)[..., None]
         return F.normalize((x * kept).sum(1) / kept.sum(1), dim=-1)
 
@@ -102,38 +99,8 @@ def load_base() -> Encoder:
 def load_tuned(folder: Path) -> Encoder:
     """Load a model written by `save`."""
     state = load_file(str(folder / "encoder.safetensors"))
-    layers = 1 + max(int(key.split(".")[1]) for key in state if key.startswith("blocks."))
-    model = Encoder(state["words.weight"].shape[0], state["places.weight"].shape[0], layers)
+    model = Encoder(state["words.weight"].shape[0])
     model.load_state_dict(state)
-    return model.eval()
-
-
-def load_exported(folder: Path) -> Encoder:
-    """Load a model that `export.py` wrote; its integers times their scales are the weights."""
-    graphs = [onnx.load(str(folder / f"encoder.{part}.onnx")).graph for part in ("lower", "tool")]
-    stored = {each.name: numpy_helper.to_array(each) for graph in graphs for each in graph.initializer}
-    state = {
-        "words.weight": stored["words"] * stored["words.s"],
-        "places.weight": stored["places"],
-        "norm.weight": stored["norm.w"],
-        "norm.bias": stored["norm.b"],
-    }
-    layers = 1 + max(int(name.split(".")[1]) for name in stored if name.startswith("blocks."))
-    for name in (f"blocks.{layer}" for layer in range(layers)):
-        for part in ("mix", "up", "down"):
-            state[f"{name}.{part}.weight"] = (stored[f"{name}.{part}.w"] * stored[f"{name}.{part}.s"]).T
-            state[f"{name}.{part}.bias"] = stored[f"{name}.{part}.bias"]
-        for part in ("norm1", "norm2"):
-            state |= {f"{name}.{part}.{kind}": stored[f"{name}.{part}.{kind}"] for kind in ("weight", "bias")}
-        joint = (stored[f"{name}.heads.w"] * stored[f"{name}.heads.s"]).T
-        for row, head in enumerate(("query", "key", "value")):
-            rows = slice(row * WIDTH, (row + 1) * WIDTH)
-            state[f"{name}.{head}.weight"] = joint[rows]
-            state[f"{name}.{head}.bias"] = stored[f"{name}.heads.b"][rows]
-    model = Encoder(state["words.weight"].shape[0], len(stored["places"]), layers)
-    model.load_state_dict(
-        {key: torch.from_numpy(np.array(value, np.float32)) for key, value in state.items()}
-    )
     return model.eval()
 
 

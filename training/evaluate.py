@@ -71,7 +71,7 @@ def rank(tools: np.ndarray, names: Sequence[str], queries: np.ndarray) -> list[l
 def judge(bench: Bench, embedder: Embedder, keep: Path | None, label: str) -> dict[str, object]:
     """Return the scores of an embedder on a set, in total and by kind of message."""
     limit = {"limit": TOOL_TOKENS} if isinstance(embedder, TransformerEmbedder) else {}
-    short = {"limit": QUERY_TOKENS, "kind": "query"} if isinstance(embedder, TransformerEmbedder) else {}
+    short = {"limit": QUERY_TOKENS} if isinstance(embedder, TransformerEmbedder) else {}
     names = [tool.name for tool in bench.tools]
     started = time.process_time()
     tools = embedder.embed([tool.text() for tool in bench.tools], **limit)

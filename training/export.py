@@ -1,11 +1,9 @@
-"""Write a tuned encoder as ONNX files that onnxruntime runs without torch.
+"""Write a tuned encoder as an ONNX file that onnxruntime runs without torch.
 
-    python export.py --model /tmp/run --out /tmp/run [--query /tmp/query]
+    python export.py --model /tmp/run --out /tmp/run [--bits 8]
 
-`encoder.lower.onnx` turns token ids into hidden states, `encoder.tool.onnx` states into the vector of a tool
-and, with `--query`, `encoder.query.onnx` states into the vector of a message. The graphs are written by hand,
-not traced: fused attention and norms, weights as integers with a scale per column (`dynamic`) or per block of
-32 (`block`), the embedding table as int8 with a scale per row. They read one text at a time, without a mask.
+The graph is written by hand, not traced: fused attention and norms, weights as integers with a scale
+per column (`dynamic`) or per block of 32 (`block`), the embedding table as int8 with a scale per row.
 """
 
 from __future__ import annotations
@@ -19,11 +17,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from encoder import (
     HEADS,
+    LAYERS,
     WIDTH,
     Encoder,
     blend,
     load_base,
-    load_exported,
     load_tokenizer,
     load_tuned,
 )
@@ -87,45 +85,33 @@ class Graph:
         return self.node("MatMulNBits", [x, *parts], name, FUSED, **facts)[0]
 
 
-def build_lower(model: Encoder, style: str) -> onnx.ModelProto:
-    """Return the graph of the embeddings and the lowest layers: `ids` (1, tokens) in, `states` out."""
-    weights = _read_weights(model)
+def build(model: Encoder, style: str) -> onnx.ModelProto:
+    """The whole graph: `ids` and `mask` (rows, tokens) in, `vectors` (rows, 384) of length one out, and the
+    `states` that the lowest layers leave and `tokens.last`, those of the last layer."""
+    weights = {key: value.detach().numpy() for key, value in model.state_dict().items()}
     graph = Graph(style)
     x = _add_embedding(graph, weights)
-    for layer in range(SHARED):
-        x = attended(graph, weights, x, f"blocks.{layer}")
-    graph.node("Identity", [x], "states")
-    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [1, "tokens"])
-    return _make_model(graph, ids, {"states": [1, "tokens", WIDTH]})
-
-
-def build_upper(model: Encoder, style: str) -> onnx.ModelProto:
-    """Return the graph of the other layers.
-
-    It reads `states` and returns the unit `vector` (1, 384) and the last states of the `tokens`, whose mean
-    has the direction of the vector.
-    """
-    weights = _read_weights(model)
-    graph = Graph(style)
-    x = "states"
-    for layer in range(SHARED, len(model.blocks)):
-        x = attended(graph, weights, x, f"blocks.{layer}")
-    graph.node("Identity", [x], "tokens")
-    graph.node("ReduceSum", [x, graph.constant("middle", np.array([1]))], "sum", keepdims=0)
-    graph.node("LpNormalization", ["sum"], "vector", axis=-1, p=2)  # the mean's length is lost anyway
-    states = helper.make_tensor_value_info("states", TensorProto.FLOAT, [1, "tokens", WIDTH])
-    return _make_model(graph, states, {"vector": [1, WIDTH], "tokens": [1, "tokens", WIDTH]})
-
-
-def _read_weights(model: Encoder) -> dict[str, np.ndarray]:
-    return {key: value.detach().numpy() for key, value in model.state_dict().items()}
-
-
-def _make_model(
-    graph: Graph, source: onnx.ValueInfoProto, outputs: dict[str, list[int | str]]
-) -> onnx.ModelProto:
-    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()]
-    whole = helper.make_graph(graph.nodes, "encoder", [source], made, graph.constants)
+    graph.node("Cast", ["mask"], "mask32", to=TensorProto.INT32)
+    for layer in range(LAYERS):
+        x = attended(graph, weights, x, f"blocks.{layer}", mask="mask32")
+        if layer == SHARED - 1:
+            graph.node("Identity", [x], "states")
+    graph.node("Identity", [x], "tokens.last")
+    _add_pooling(graph, x)
+    whole = helper.make_graph(
+        graph.nodes,
+        "encoder",
+        [
+            helper.make_tensor_value_info(name, TensorProto.INT64, ["rows", "tokens"])
+            for name in ("ids", "mask")
+        ],
+        [
+            helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["rows", WIDTH]),
+            helper.make_tensor_value_info("states", TensorProto.FLOAT, ["rows", "tokens", WIDTH]),
+            helper.make_tensor_value_info("tokens.last", TensorProto.FLOAT, ["rows", "tokens", WIDTH]),
+        ],
+        graph.constants,
+    )
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid(FUSED, 1)]
     return helper.make_model(whole, opset_imports=opsets, ir_version=9, producer_name="toolfold")
 
@@ -138,11 +124,11 @@ def _add_embedding(graph: Graph, weights: dict[str, np.ndarray]) -> str:
     graph.node("Cast", ["words.whole"], "words.float", to=TensorProto.FLOAT)
     graph.node("Gather", [graph.constant("words.s", scale.astype(np.float32)), "ids"], "words.scale")
     graph.node("Mul", ["words.float", "words.scale"], "words.x")
-    graph.node("Shape", ["ids"], "length", start=1, end=2)
+    graph.node("Shape", ["ids"], "tokens", start=1, end=2)
     places = graph.constant("places", weights["places.weight"][:256])
     graph.node(
         "Slice",
-        [places, graph.constant("zero", np.array([0])), "length", graph.constant("first", np.array([0]))],
+        [places, graph.constant("zero", np.array([0])), "tokens", graph.constant("first", np.array([0]))],
         "places.x",
     )
     graph.node("Add", ["words.x", "places.x"], "embedding.sum")
@@ -152,7 +138,7 @@ def _add_embedding(graph: Graph, weights: dict[str, np.ndarray]) -> str:
     ]
 
 
-def attended(graph: Graph, weights: dict[str, np.ndarray], x: str, name: str) -> str:
+def attended(graph: Graph, weights: dict[str, np.ndarray], x: str, name: str, mask: str = "") -> str:
     """Add one transformer layer."""
 
     def take(part: str) -> np.ndarray:
@@ -167,7 +153,9 @@ def attended(graph: Graph, weights: dict[str, np.ndarray], x: str, name: str) ->
     joint = graph.linear(x, turn, f"{name}.heads", shift)
     sizes = graph.constant(f"{name}.sizes", np.array([WIDTH] * 3))
     split = graph.node("Split", [joint, sizes], f"{name}.split", outputs=3, axis=-1)
-    seen = graph.node("MultiHeadAttention", split, f"{name}.seen", FUSED, num_heads=HEADS)[0]
+    seen = graph.node(
+        "MultiHeadAttention", [*split, "", *filter(None, [mask])], f"{name}.seen", FUSED, num_heads=HEADS
+    )[0]
     mixed = graph.linear(seen, take("mix.weight"), f"{name}.mix")
     x = _add_skip_norm(
         graph, mixed, x, [bias("norm1.weight"), bias("norm1.bias"), bias("mix.bias")], f"{name}.one"
@@ -184,12 +172,12 @@ def _add_skip_norm(graph: Graph, x: str, skip: str, constants: list[str], name: 
     return graph.node("SkipLayerNormalization", [x, skip, *constants], name, FUSED, epsilon=EPSILON)[0]
 
 
-def _load_model(folder: Path | None, share: float) -> Encoder:
-    if folder is None:
-        return load_base()
-    if not (folder / "encoder.safetensors").exists():
-        return load_exported(folder)
-    return blend(load_tuned(folder), load_base(), share)
+def _add_pooling(graph: Graph, x: str) -> None:
+    graph.node("Cast", ["mask"], "mask.float", to=TensorProto.FLOAT)
+    graph.node("Unsqueeze", ["mask.float", graph.constant("last", np.array([2]))], "mask.column")
+    graph.node("Mul", [x, "mask.column"], "kept")
+    graph.node("ReduceSum", ["kept", graph.constant("middle", np.array([1]))], "sum", keepdims=0)
+    graph.node("LpNormalization", ["sum"], "vectors", axis=-1, p=2)  # the mean's length is lost anyway
 
 
 def main() -> None:
@@ -199,19 +187,16 @@ def main() -> None:
     options.add_argument(
         "--model", type=Path, help="directory that train_encoder.py wrote; default: the base model"
     )
-    options.add_argument("--query", type=Path, help="directory that train_query_encoder.py wrote")
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--style", choices=("float", "dynamic", "block"), default="dynamic")
     options.add_argument(
         "--share", type=float, default=1.0, help="weight of the tuned model when averaged with the base model"
     )
     chosen = options.parse_args()
-    model = _load_model(chosen.model, chosen.share)
+    model = blend(load_tuned(chosen.model), load_base(), chosen.share) if chosen.model else load_base()
     chosen.out.mkdir(parents=True, exist_ok=True)
-    onnx.save(build_lower(model, chosen.style), str(chosen.out / "encoder.lower.onnx"))
-    onnx.save(build_upper(model, chosen.style), str(chosen.out / "encoder.tool.onnx"))
-    if chosen.query:
-        onnx.save(build_upper(load_tuned(chosen.query), chosen.style), str(chosen.out / "encoder.query.onnx"))
+    made = build(model, chosen.style)
+    onnx.save(made, str(chosen.out / "encoder.onnx"))
     tokenizer = load_tokenizer()
     tokenizer.save(str(chosen.out / "tokenizer.json"), pretty=False)
 

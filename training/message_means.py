@@ -28,7 +28,7 @@ def main() -> None:
     share = MultilingualEmbedder(encoder, light).share
     shares = np.array([share(message) for message in messages], np.float32)[:, None]
     means = {
-        "encoder": (encoder.embed(messages, "query") * shares).mean(0),
+        "encoder": (encoder.embed(messages, "tool") * shares).mean(0),
         "light": light.embed(messages, "tool").mean(0),
     }
     np.savez_compressed(options.out, **{model: mean.astype(np.float32) for model, mean in means.items()})

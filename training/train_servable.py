@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from toolfold.model import Tool
 from toolfold.retrieval.document import query_text
-from toolfold.retrieval.embedding import Embedder, Encoder, Kind, LightEmbedder, QueryEncoding
+from toolfold.retrieval.embedding import Embedder, Encoder, LightEmbedder, QueryEncoding
 from toolfold.retrieval.example_messages import ExampleMessages
 from toolfold.retrieval.index import embedded_messages, embedding_text
 from toolfold.retrieval.lexical import KeywordIndex
@@ -70,19 +70,18 @@ class CachingEncoder(Encoder):
 
     def __init__(self) -> None:
         super().__init__()
-        self._vectors: dict[tuple[str, Kind], np.ndarray] = {}
+        self._tools: dict[str, np.ndarray] = {}
         self._queries: dict[str, QueryEncoding] = {}
 
-    def embed(self, texts: Sequence[str], kind: Kind) -> np.ndarray:
-        known = self._vectors
+    def embed(self, texts: Sequence[str], kind: str) -> np.ndarray:
         for text in texts:
-            if (text, kind) not in known:
-                known[text, kind] = super().embed([text], kind)[0]
-        return np.stack([known[text, kind] for text in texts]) if texts else np.zeros((0, 384), np.float32)
+            if text not in self._tools:
+                self._tools[text] = super().embed([text], kind)[0]
+        return np.stack([self._tools[text] for text in texts]) if texts else np.zeros((0, 384), np.float32)
 
-    def read(self, message: str, parts: Sequence[str] = (), kind: Kind = "query") -> QueryEncoding:
-        if parts or kind != "query":
-            return super().read(message, parts, kind)
+    def read(self, message: str, parts: Sequence[str] = ()) -> QueryEncoding:
+        if parts:
+            return super().read(message, parts)
         if message not in self._queries:
             self._queries[message] = super().read(message)
         return self._queries[message]

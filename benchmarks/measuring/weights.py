@@ -24,7 +24,7 @@ from toolfold.retrieval.ranking import Ranker
 
 Model = Literal["encoder", "light"]
 MODELS: tuple[Model, ...] = ("encoder", "light")
-ENCODER_FILES = ("encoder.lower.onnx", "encoder.tool.onnx", "encoder.query.onnx", "tokenizer.json")
+ENCODER_FILES = ("encoder.onnx", "tokenizer.json")
 LIGHT_FILES = ("static.npz", "static.tokenizer.json.gz")
 TRAINING = Path(__file__).resolve().parents[2] / "training"
 MIXED = "authored"  # messages over tools of the other sets

@@ -191,7 +191,7 @@ def test_encoder_and_light_embedding_model_have_different_names(encoder: Embedde
 
 
 def test_constructing_a_shipped_embedding_model_loads_no_weights() -> None:
-    assert not Encoder()._sessions
+    assert Encoder()._cached_model is None
     assert LightEmbedder()._cached_model is None
 
 

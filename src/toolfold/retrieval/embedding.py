@@ -94,45 +94,40 @@ class QueryEncoder(Protocol):
 
 
 class Encoder:
-    """Small English transformer, trained on pairs of a message and the tool it needs.
+    """Small English transformer, trained on pairs of a message and the tool it needs."""
 
-    Tools are read by six layers, messages, for which a user waits, by fewer: these were trained to give the
-    vectors that lead to the right tools. The lowest layers are the same for both.
-    """
-
-    name = "encoder-3"
+    name = "encoder-2"
 
     def __init__(self, *, threads: int = 1, weights: Traversable | None = None) -> None:
         self._threads, self._weights = threads, weights or shipped_weights()
         self._lock = threading.Lock()
-        self._cached_pieces: WordPiece | None = None
-        self._sessions: dict[str, Any] = {}
+        self._cached_model: tuple[Any, WordPiece] | None = None
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
-        pieces = self._get_pieces()
+        session, pieces = self._get_model()
         limit = MAX_QUERY_TOKENS if kind == "query" else MAX_TOOL_TOKENS
         vectors: Matrix = np.zeros((len(texts), 384), np.float32)
         # One by one: faster than a padded batch, and no text influences the vector of another.
         for position, text in enumerate(texts):
-            vectors[position] = self._run_layers(pieces.ids(text, limit), kind).vector
+            vectors[position] = _run_session(session, pieces.ids(text, limit)).vector
         return vectors
 
-    def read(self, message: str, parts: Sequence[str] = (), kind: Kind = "query") -> QueryEncoding:
+    def read(self, message: str, parts: Sequence[str] = ()) -> QueryEncoding:
         """Return the vectors of a message and of its parts, and the hidden states of the message's tokens.
 
         The model runs once: the vector of a part is the mean of its tokens' states in the message. A part
         beyond the tokens that the model reads is embedded by itself.
         """
-        pieces = self._get_pieces()
+        session, pieces = self._get_model()
         ids = pieces.ids(message, MAX_QUERY_TOKENS)
-        whole = self._run_layers(ids, kind)
+        whole = _run_session(session, ids)
         rows = [whole.vector]
         end = 1
         for part in parts:
             own = pieces.ids(part, MAX_QUERY_TOKENS)
-            start = _find_sequence(ids, own[1:-1], end)
-            if start is None:
-                rows.append(self._run_layers(own, kind).vector)
+            start = _find_sequence(ids, own[1:-1], end) if whole.tokens is not None else None
+            if whole.tokens is None or start is None:
+                rows.append(_run_session(session, own).vector)
             else:
                 end = start + len(own) - 2
                 rows.append(normalize_rows(whole.tokens[start:end].sum(0, keepdims=True))[0])
@@ -144,36 +139,25 @@ class Encoder:
 
     def pieces(self, word: str) -> int:
         """Return the number of subword pieces in a word; 1 if the vocabulary contains the whole word."""
-        return self._get_pieces().count(word)
+        return self._get_model()[1].count(word)
 
-    def _run_layers(self, ids: Sequence[int], kind: Kind) -> _EncoderOutput:
-        (states,) = self._get_session("lower").run(None, {"ids": np.array([ids], np.int64)})
-        vector, tokens = self._get_session(kind).run(None, {"states": states})
-        return _EncoderOutput(vector[0], states[0], tokens[0])
-
-    def _get_pieces(self) -> WordPiece:
+    def _get_model(self) -> tuple[Any, WordPiece]:
         with self._lock:
-            if self._cached_pieces is None:
-                described = json.loads(self._weights.joinpath("tokenizer.json").read_bytes())
-                numbers: dict[str, int] = described["model"]["vocab"]
-                self._cached_pieces = WordPiece(sorted(numbers, key=numbers.__getitem__))
-            return self._cached_pieces
+            if self._cached_model is None:
+                self._cached_model = self._load_model()
+            return self._cached_model
 
-    def _get_session(self, layers: str) -> Any:
-        """Return the session that runs some of the layers; each is loaded when it is first needed."""
-        with self._lock:
-            if layers not in self._sessions:
-                self._sessions[layers] = self._load_session(layers)
-            return self._sessions[layers]
-
-    def _load_session(self, layers: str) -> Any:
+    def _load_model(self) -> tuple[Any, WordPiece]:
         onnxruntime = _import_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self._threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        with as_file(self._weights.joinpath(f"encoder.{layers}.onnx")) as model:
-            return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        with as_file(self._weights.joinpath("encoder.onnx")) as model:
+            session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        described = json.loads(self._weights.joinpath("tokenizer.json").read_bytes())
+        numbers: dict[str, int] = described["model"]["vocab"]
+        return session, WordPiece(sorted(numbers, key=numbers.__getitem__))
 
 
 @functools.cache
@@ -201,13 +185,19 @@ def _import_onnxruntime() -> Any:
 
 
 class _EncoderOutput(NamedTuple):
-    """The encoder's output for a text."""
+    """The encoder's output for a text; older models do not return the hidden states of tokens."""
 
     vector: Matrix
-    states: Matrix
-    """States of the tokens after the lowest layers."""
-    tokens: Matrix
+    states: Matrix | None = None
+    """States of the tokens after the lower layers."""
+    tokens: Matrix | None = None
     """States of the tokens after the last layer, whose mean is the vector."""
+
+
+def _run_session(session: Any, ids: Sequence[int]) -> _EncoderOutput:
+    row = np.array([ids], np.int64)
+    outputs = session.run(None, {"ids": row, "mask": np.ones_like(row)})
+    return _EncoderOutput(*(each[0] for each in outputs))
 
 
 def _find_sequence(ids: Sequence[int], wanted: Sequence[int], start: int) -> int | None:

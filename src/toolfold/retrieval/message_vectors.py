@@ -56,7 +56,7 @@ def embed_with_messages(
 def merge_messages(embedder: Embedder, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
     """Merge the vectors of each tool's example messages into the tool's vector."""
     flat = [text for each in messages for text in each]
-    rows = embedder.embed(flat, "query")
+    rows = embedder.embed(flat, "tool")
     if not flat or rows.shape[1] != vectors.shape[1]:
         return vectors
     common = embedder.message_mean() if isinstance(embedder, MessageMean) else np.float32(0)

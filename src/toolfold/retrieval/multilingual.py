@@ -66,7 +66,7 @@ class MultilingualEmbedder:
         width = vectors.shape[1] - self._light.width
         shares = np.array([self.share(text) for text in flat], np.float32)[:, None]
         halves = (
-            self._encoder.embed(flat, "query") * shares - self._encoder.message_mean(),
+            self._encoder.embed(flat, "tool") * shares - self._encoder.message_mean(),
             self._light.embed(flat, "tool") - self._light.message_mean(),
         )
         parts = (vectors[:, :width], vectors[:, width:])

@@ -88,7 +88,7 @@ def embed_sentence(folded: str) -> np.ndarray[Any, np.dtype[np.float32]]:
 
     The vector carries the topic, the token states the phrasing. Raises EmbeddingUnavailable.
     """
-    read = shipped_encoder().read(folded, kind="tool")  # a sentence of a tool's description
+    read = shipped_encoder().read(folded)
     states = read.vectors if read.states is None else read.states
     return np.concatenate([read.vectors[0], states.mean(0), states.max(0)])
 
