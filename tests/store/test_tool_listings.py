@@ -137,12 +137,43 @@ class TestContract:
         assert read_listing(stores[1]) is None
 
 
+class TestListingCache:
+    def test_deleting_the_files_of_a_server_keeps_those_of_servers_with_a_longer_name(
+        self, tmp_path: Path
+    ) -> None:
+        cache = ListingCache(tmp_path)
+        for name in ("mail", "mail-eu", "mail-0123456789abcdef"):
+            cache.record_failure(name, SETTINGS)
+            cache.clear_failure("mail")
+            assert cache.has_failed(name, SETTINGS) is (name != "mail")
+            cache.write(name, SETTINGS, make_listing("send"))
+            cache.write_item_lists(name, SETTINGS, {"prompts/list": [{"name": "x"}]})
+        cache.delete("mail")
+        assert cache.read("mail", SETTINGS) is None
+        assert cache.read_item_lists("mail", SETTINGS) == {}
+        for name in ("mail-eu", "mail-0123456789abcdef"):
+            assert cache.read(name, SETTINGS) is not None
+            assert cache.read_item_lists(name, SETTINGS)
+
+
 class TestSharedListings:
     def test_older_tool_listing_does_not_replace_a_newer_listing(self, database: Database) -> None:
         store = SharedListings(database)
         store.write("notes", SETTINGS, make_listing("new"), age_s=5.0)
         store.write("notes", SETTINGS, make_listing("old"), age_s=50.0)
         assert read_listing(store) == make_listing("new")
+
+    def test_tool_listing_with_a_time_in_the_future_is_replaced_by_the_next_listing(
+        self, database: Database
+    ) -> None:
+        store = SharedListings(database)
+        for names in (["new"], ["old"]):
+            store.write("notes", SETTINGS, make_listing("old"))
+            database.execute("UPDATE tool_listings SET listed = clock_timestamp() + interval '1 day'")
+            store.write("notes", SETTINGS, make_listing(*names), age_s=5.0)
+            assert read_listing(store) == make_listing(*names)
+            (row,) = database.query("SELECT listed <= clock_timestamp() AS is_past FROM tool_listings")
+            assert row["is_past"]
 
     def test_literal_secrets_in_server_settings_do_not_affect_the_storage_key_of_the_tool_listing(
         self,

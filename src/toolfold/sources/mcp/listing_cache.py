@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,8 @@ from toolfold.sources.mcp.tool_listing import Listing, parse_tools
 
 MAX_CACHE_FILE_BYTES = 50_000_000
 FORMAT_VERSION = 3
+DIGEST_CHARS = 16
+"""Length of the hash of the start configuration in the name of a file."""
 START_SETTINGS = frozenset(
     {"command", "args", "env", "pass_env", "cwd", "url", "transport", "protocol", "headers", "credentials"}
 )
@@ -95,19 +98,26 @@ class ListingCache:
 
     def clear_failure(self, name: str) -> None:
         """Delete the record that listing the server's tools failed."""
-        for file in self._directory.glob(f"{name}-*.failed") if self._directory.is_dir() else ():
-            file.unlink(missing_ok=True)
+        for file in self._list_files(name):
+            if file.suffix == ".failed":
+                file.unlink(missing_ok=True)
 
     def delete(self, name: str) -> None:
         """Delete all cached files of a server that was removed or changed."""
-        for file in self._directory.glob(f"{name}-*") if self._directory.is_dir() else ():
+        for file in self._list_files(name):
             file.unlink(missing_ok=True)
+
+    def _list_files(self, name: str) -> list[Path]:
+        """Return all cached files of a server, but not those of a server whose name begins like this one."""
+        own = re.compile(rf"{re.escape(name)}-[0-9a-f]{{{DIGEST_CHARS}}}\..*")
+        files = self._directory.iterdir() if self._directory.is_dir() else ()
+        return [each for each in files if own.fullmatch(each.name)]
 
     def listing_file(self, name: str, settings: McpServerSettings) -> Path:
         """Return the file in which a server's tool list is cached."""
         start_settings = settings.model_dump_json(include=set(START_SETTINGS))
         digest = hashlib.sha256(f"{name} {start_settings}".encode()).hexdigest()
-        return self._directory / f"{name}-{digest[:16]}.json"
+        return self._directory / f"{name}-{digest[:DIGEST_CHARS]}.json"
 
     def item_lists_file(self, name: str, settings: McpServerSettings) -> Path:
         """Return the cache file of a server's resources, templates and prompts."""

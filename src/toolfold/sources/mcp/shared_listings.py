@@ -86,7 +86,8 @@ class SharedListings:
         def store(cursor: RowCursor) -> None:
             cursor.execute(  # the same list again; a damaged one is replaced below
                 "UPDATE tool_listings SET used = CURRENT_DATE,"
-                " listed = greatest(listed, clock_timestamp() - make_interval(secs => %s))"
+                " listed = greatest(least(listed, clock_timestamp()),"
+                " clock_timestamp() - make_interval(secs => %s))"
                 " WHERE server = %s AND settings = %s AND checksum = %s"
                 " AND encode(sha256(convert_to(content, 'UTF8')), 'hex') = checksum",
                 (age_s, *key, checksum),
@@ -98,7 +99,8 @@ class SharedListings:
                 " VALUES (%s, %s, %s, %s, clock_timestamp() - make_interval(secs => %s))"
                 " ON CONFLICT (server, settings) DO UPDATE SET checksum = excluded.checksum,"
                 " content = excluded.content, listed = excluded.listed, used = excluded.used"
-                " WHERE tool_listings.listed < excluded.listed",
+                # A time in the future is that of a wrong clock, and would block newer lists.
+                " WHERE tool_listings.listed < excluded.listed OR tool_listings.listed > clock_timestamp()",
                 (*key, checksum, content, age_s),
             )
             _delete_surplus(cursor, name)
