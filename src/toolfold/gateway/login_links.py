@@ -14,8 +14,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from toolfold.database import Database, RowCursor
+from toolfold.sources.mcp.user_logins import LINK_LIFETIME_S
 
-LINK_LIFETIME_S = 600.0
 MAX_LINKS_PER_USER = 20
 """Unused links of one user; the oldest ones become invalid."""
 MAX_LINKS = 10_000

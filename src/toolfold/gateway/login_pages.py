@@ -44,7 +44,7 @@ START_TIMEOUT_S = 60.0
 FINISH_TIMEOUT_S = 120.0
 BODY_TIMEOUT_S = 5.0
 MAX_BODY_BYTES = 16_384
-MAX_PENDING = 200
+MAX_PENDING_LOGINS = 200
 """Logins in progress of all users."""
 MAX_OPEN_REQUESTS = 100
 MAX_FAILURES = 10
@@ -52,9 +52,13 @@ MAX_FAILURES = 10
 MAX_COUNTED_LINKS = 1_000
 _CODE = re.compile(r"[A-Za-z0-9_-]{43}")
 _UNAVAILABLE = "Logins cannot be checked now. Try again later."
+_GET_ANOTHER_LINK = "Call the tool again to get another link."
+"""End of the errors after a link was used: it cannot be opened again."""
 _LINK_INVALID = "This link was already used or has expired. Call the tool again to get another one."
 _USER_GONE = "The user of this login was removed or disabled."
-_STATE_INVALID = "This login was not started in this browser, has ended, or took too long."
+_STATE_INVALID = (
+    f"This login was not started in this browser, has ended, or took too long. {_GET_ANOTHER_LINK}"
+)
 _SECURITY_HEADERS = (
     (b"content-type", b"text/html; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -77,7 +81,7 @@ class _PendingLogin:
     """The redirect URI."""
     browser: str
     """Hash of the cookie of the browser that has started the login."""
-    address: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    login_url: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """URL of the issuer's login page."""
     response: asyncio.Future[AuthorizationResponse] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
@@ -190,12 +194,17 @@ class LoginPages:
         link, _ = await self._find_link(code)
         form = await _read_form(receive)
         await self._require_same_user(code, link, headers, form.get("token", "").strip())
-        if await asyncio.to_thread(self._links.use, code) != link:
-            raise RequestRefused(404, _LINK_INVALID)
         cookie = secrets.token_urlsafe(32)
-        pending = await self._start_login(link, cookie)
+        pending = self._reserve_login(link, cookie)  # first: a refusal must not use up the link
+        try:
+            if await asyncio.to_thread(self._links.use, code) != link:
+                raise RequestRefused(404, _LINK_INVALID)
+            await self._start_login(pending)
+        except BaseException:
+            self._cancel(pending)
+            raise
         set_cookie = self._make_cookie(pending.state, cookie, LOGIN_TIMEOUT_S)
-        await _send(send, 303, [(b"location", pending.address.result().encode()), set_cookie], b"")
+        await _send(send, 303, [(b"location", pending.login_url.result().encode()), set_cookie], b"")
 
     def _make_cookie(self, state: str, value: str, max_age_s: float) -> tuple[bytes, bytes]:
         # Lax, because the issuer's redirect comes from another site.
@@ -235,36 +244,40 @@ class LoginPages:
         if self._failures[code] >= MAX_FAILURES:
             await asyncio.to_thread(self._links.use, code)
 
-    async def _start_login(self, link: LoginLink, cookie: str) -> _PendingLogin:
-        for each in [each for each in self._pending if each.link == link]:  # an abandoned attempt
-            self._cancel(each)
-        if len(self._pending) >= MAX_PENDING:
+    def _reserve_login(self, link: LoginLink, cookie: str) -> _PendingLogin:
+        """Add a login in progress. Raises RequestRefused if too many logins of others are in progress."""
+        if sum(each.link != link for each in self._pending) >= MAX_PENDING_LOGINS:
             raise RequestRefused(503, "Too many logins are in progress. Try again later.")
-        loop = asyncio.get_running_loop()
         pending = _PendingLogin(link, self._url + CALLBACK_PATH, _hash_text(cookie))
+        self._pending.add(pending)
+        return pending
 
-        def use_address(url: str) -> None:
-            if not pending.address.done():
-                pending.address.set_result(url)
+    async def _start_login(self, pending: _PendingLogin) -> None:
+        """Start a login, and wait until the URL of the issuer's login page is known."""
+        link, loop = pending.link, asyncio.get_running_loop()
+        for each in [each for each in self._pending if each.link == link and each is not pending]:
+            self._cancel(each)  # an abandoned attempt
+
+        def use_url(url: str) -> None:
+            if not pending.login_url.done():
+                pending.login_url.set_result(url)
 
         def open_url(url: str) -> None:
-            loop.call_soon_threadsafe(use_address, url)
+            loop.call_soon_threadsafe(use_url, url)
 
         work = self._runtime.mcp.log_in_user(
             link.server, link.user_id, pending, open_url=open_url, timeout_s=LOGIN_TIMEOUT_S
         )
         pending.task = task = asyncio.create_task(work)
-        self._pending.add(pending)
+        self._pending.add(pending)  # again: another attempt of the same user may have removed it
         task.add_done_callback(lambda _: self._pending.discard(pending))
-        waiting: set[asyncio.Future[Any]] = {task, pending.address}
+        waiting: set[asyncio.Future[Any]] = {task, pending.login_url}
         await asyncio.wait(waiting, timeout=START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         if task.done() and not task.cancelled() and (error := task.exception()):
             raise _describe_failure(link, error)
-        address = pending.address.result() if pending.address.done() else ""
-        if not address.startswith(("https://", "http://")) or not pending.state:
-            self._cancel(pending)
-            raise RequestRefused(504, "The server did not say where to log in. Try again later.")
-        return pending
+        login_url = pending.login_url.result() if pending.login_url.done() else ""
+        if not login_url.startswith(("https://", "http://")) or not pending.state:
+            raise RequestRefused(504, f"The server did not say where to log in. {_GET_ANOTHER_LINK}")
 
     async def _finish(self, query: str, headers: Mapping[str, str], send: Send) -> None:
         """Handle the redirect from the OAuth issuer: check state and browser, and wait for the tokens."""
@@ -272,7 +285,9 @@ class LoginPages:
         try:
             response = parse_redirect(f"{pending.uri}?{query}", pending.state)
         except ValueError as error:
-            raise RequestRefused(403, f"The response of the issuer was rejected: {error}.") from None
+            raise RequestRefused(
+                403, f"The response of the issuer was rejected: {error}. {_GET_ANOTHER_LINK}"
+            ) from None
         if pending.response.done() or pending.task is None:
             raise RequestRefused(403, _STATE_INVALID)
         if not await self._find_user_name(pending.link):
@@ -284,7 +299,7 @@ class LoginPages:
         await asyncio.wait({pending.task}, timeout=FINISH_TIMEOUT_S)
         if not pending.task.done():
             self._cancel(pending)
-            raise RequestRefused(504, "The issuer of the server does not answer. Try again later.")
+            raise RequestRefused(504, f"The issuer of the server does not answer. {_GET_ANOTHER_LINK}")
         if pending.task.cancelled():
             raise RequestRefused(403, _STATE_INVALID)
         if failure := pending.task.exception():
@@ -337,12 +352,14 @@ class LoginPages:
 
 def _describe_failure(link: LoginLink, error: BaseException) -> RequestRefused:
     if isinstance(error, (ServerFailed, ConfigError)):
-        return RequestRefused(409, shorten(remove_invisible(str(error)), 500))
+        return RequestRefused(409, f"{shorten(remove_invisible(str(error)), 500)} {_GET_ANOTHER_LINK}")
     if isinstance(error, (ToolfoldError, OSError)):
         log.error("a login to MCP server %r has failed: %s", link.server, error)
     else:
         log.error("internal error during a login to MCP server %r", link.server, exc_info=error)
-    return RequestRefused(503, _UNAVAILABLE)
+    return RequestRefused(
+        503, f"The login has failed because of a problem of the gateway. {_GET_ANOTHER_LINK}"
+    )
 
 
 def _require_own_origin(headers: Mapping[str, str]) -> None:

@@ -17,6 +17,8 @@ from toolfold.sources.mcp.faults import NeedsLogin, NotStarted
 
 T = TypeVar("T")
 
+LINK_LIFETIME_S = 600.0
+"""How long a link to the login page is valid."""
 LOGIN_WAIT_S = 120.0
 """How long a call waits for its user to finish the login."""
 ANSWER_TIMEOUT_S = 300.0
@@ -72,7 +74,10 @@ class UserLogins:
         except (OSError, ValueError) as problem:
             raise NotStarted(server, f"requires a login, which cannot begin now: {problem}") from None
         if relay is None or relay.elicit is None or not _can_open_pages(relay):
-            advice = f"Open this link in your browser within 10 minutes, log in, then try again: {link}"
+            advice = (
+                f"Open this link in your browser within {LINK_LIFETIME_S / 60:.0f} minutes, log in, then try"
+                f" again: {link}"
+            )
             raise NeedsLogin(server, error.problem, advice=advice) from None
         if not await _ask_client(server, relay, link):
             raise NeedsLogin(server, "requires a login, which was declined.", advice="Try again to log in.")
