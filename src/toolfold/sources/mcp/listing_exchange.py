@@ -162,11 +162,16 @@ class ListingExchange:
             key = compute_listing_key(name, settings)
             checksum = stored.get(key, "")
             with self._lock:
-                is_known = not checksum or self._applied_checksums.get(key) == checksum or key in self._unsent
+                applied = self._applied_checksums.get(key)
+                is_known = not checksum or applied == checksum or key in self._unsent
             if is_known:
                 continue
             found = self._listings.read(name, settings)
-            with self._lock:  # it may have changed again meanwhile
-                self._applied_checksums[key] = compute_listing_checksum(found[0]) if found else checksum
-            if found is not None and not self._ended.is_set():
+            if found is not None:
+                if self._ended.is_set():
+                    return
                 self._adopt(name, settings, *found)
+                checksum = compute_listing_checksum(found[0])  # it may have changed again meanwhile
+            with self._lock:  # only now: a list that could not be adopted is tried again
+                if self._applied_checksums.get(key) == applied:  # no own list came meanwhile
+                    self._applied_checksums[key] = checksum
