@@ -69,3 +69,18 @@ async def test_page_of_a_failed_login_says_how_to_get_another_link(open_test_run
         assert failed.status_code == 409
         assert "Call the tool again to get another link." in failed.text
         assert (await served.send_form(link)).status_code == 404
+
+
+async def test_login_form_sent_by_a_script_of_another_website_is_refused(
+    open_test_runtime: RuntimeOpener,
+) -> None:
+    with run_oauth_setup() as there:
+        async with serve(open_test_runtime, there.url) as served:
+            link = served.pages.make_link(served.user_id, "notes")
+            foreign = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"}
+            assert (await served.send_form(link, **foreign)).status_code == 403
+            assert (await served.send_form(link, Origin="https://evil.example")).status_code == 403
+            without_origin = await served.http.post(link, data={"token": served.token})
+            assert without_origin.status_code == 403
+            own = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "navigate"}
+            assert (await served.send_form(link, **own)).status_code == 303

@@ -14,8 +14,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 
+from toolfold.gateway.browser_requests import read_cookie
 from toolfold.gateway.http_app import AccessPolicy
 from toolfold.gateway.request_bodies import RequestRefused
 from toolfold.gateway.tokens import GatewayClient
@@ -32,7 +32,6 @@ MAX_FAILURES = 20
 """Wrong codes and tokens within `FAILURE_WINDOW_S` after which further wrong ones are not examined."""
 FAILURE_WINDOW_S = 60.0
 PAGE_KEY_HEADER = "x-toolfold-page-key"
-_SAME_ORIGIN = (None, "same-origin", "none")
 _SIGNED_OUT = "You are not signed in. Open the link that `toolfold serve` or `toolfold ui` has printed."
 
 
@@ -192,24 +191,6 @@ class SignIn:
         self._sessions.pop(session.cookie_hash, None)
 
 
-def require_own_host(policy: AccessPolicy, headers: Mapping[str, str]) -> None:
-    """Raise RequestRefused if a request is for another host, or comes from another website."""
-    host = headers.get("host", "")
-    if refusal := policy.find_refusal({"host": host}):
-        raise RequestRefused(*refusal)
-    origin = headers.get("origin")
-    if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
-        raise RequestRefused(403, "Requests from other web pages are refused.")
-    if headers.get("sec-fetch-site") not in _SAME_ORIGIN and headers.get("sec-fetch-mode") != "navigate":
-        raise RequestRefused(403, "Requests from other web pages are refused.")
-
-
-def require_own_page(method: str, headers: Mapping[str, str]) -> None:
-    """Raise RequestRefused if a request that changes something has no Origin header."""
-    if method == "POST" and "origin" not in headers:
-        raise RequestRefused(403, "A request that changes something must have the header Origin.")
-
-
 def require_signed_in(sign_in: SignIn, cookie_name: str, headers: Mapping[str, str]) -> BrowserSession:
     """Return the browser session of a request. Raises RequestRefused if the browser has not signed in."""
     session = find_session(sign_in, cookie_name, headers)
@@ -221,15 +202,6 @@ def require_signed_in(sign_in: SignIn, cookie_name: str, headers: Mapping[str, s
 def find_session(sign_in: SignIn, cookie_name: str, headers: Mapping[str, str]) -> BrowserSession | None:
     """Return the browser session of a request and extend it; None if the browser has not signed in."""
     return sign_in.use_session(read_cookie(headers, cookie_name), headers.get(PAGE_KEY_HEADER, ""))
-
-
-def read_cookie(headers: Mapping[str, str], name: str) -> str:
-    """Return the value of a cookie; empty if the request has none."""
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(name)
-    except CookieError:
-        return ""
-    return found.value if found else ""
 
 
 def find_full_client(policy: AccessPolicy, token: str) -> GatewayClient | None:

@@ -26,14 +26,12 @@ from toolfold.dashboard.access import (
     SignIn,
     find_full_client,
     find_session,
-    read_cookie,
-    require_own_host,
-    require_own_page,
     require_signed_in,
 )
 from toolfold.dashboard.static_files import INDEX, load_static_files
 from toolfold.dashboard.texts import remove_known_secrets
 from toolfold.errors import ConfigError, ToolfoldError, error_message
+from toolfold.gateway.browser_requests import read_cookie, require_own_host, require_own_page
 from toolfold.gateway.http_app import AccessPolicy, parse_headers
 from toolfold.gateway.http_sessions import Scope, Send
 from toolfold.gateway.peers import PeerProcesses

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from toolfold.dashboard.access import read_cookie
 from toolfold.database import DatabaseError
 from toolfold.errors import ToolfoldError
+from toolfold.gateway.browser_requests import read_cookie
 from toolfold.gateway.request_bodies import RequestRefused
 from toolfold.gateway.tokens import LOGIN_CLIENT_PREFIX, GatewayClient
 from toolfold.identity import InvalidToken, Issuer, IssuerUnavailable

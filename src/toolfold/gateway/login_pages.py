@@ -22,6 +22,7 @@ from urllib.parse import parse_qs
 
 from toolfold.database import DatabaseError
 from toolfold.errors import ConfigError, ToolfoldError, shorten
+from toolfold.gateway.browser_requests import read_cookie, require_own_host, require_own_page
 from toolfold.gateway.http_app import AccessPolicy, parse_headers
 from toolfold.gateway.login_links import LocalLoginLinks, LoginLink, LoginLinks, SharedLoginLinks
 from toolfold.gateway.request_bodies import ClientGone, RequestRefused
@@ -190,7 +191,8 @@ class LoginPages:
 
     async def _start(self, code: str, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         """Verify the user, invalidate the link, and redirect the browser to the server's OAuth issuer."""
-        _require_own_origin(headers)
+        require_own_host(self._policy, headers)
+        require_own_page("POST", headers)
         link, _ = await self._find_link(code)
         form = await _read_form(receive)
         await self._require_same_user(code, link, headers, form.get("token", "").strip())
@@ -321,7 +323,7 @@ class LoginPages:
             states = []
         if len(states) != 1:
             raise RequestRefused(403, _STATE_INVALID)
-        browser = _hash_text(_read_cookie(headers, _name_cookie(states[0])))
+        browser = _hash_text(read_cookie(headers, _name_cookie(states[0])))
         for each in self._pending:
             is_same_state = each.state and secrets.compare_digest(each.state.encode(), states[0].encode())
             if is_same_state and secrets.compare_digest(each.browser, browser):
@@ -362,13 +364,6 @@ def _describe_failure(link: LoginLink, error: BaseException) -> RequestRefused:
     )
 
 
-def _require_own_origin(headers: Mapping[str, str]) -> None:
-    """Raise RequestRefused if a form was submitted by another website."""
-    host, origin = headers.get("host", ""), headers.get("origin")
-    if origin not in (f"http://{host}", f"https://{host}"):
-        raise RequestRefused(403, "Requests from other web pages are refused.")
-
-
 async def _read_form(receive: Receive) -> dict[str, str]:
     """Return the fields of a small form. Raises RequestRefused, ClientGone."""
     body = b""
@@ -389,14 +384,6 @@ async def _read_form(receive: Receive) -> dict[str, str]:
     except ValueError:
         raise RequestRefused(400, "The form cannot be read.") from None
     return {name: values[0] for name, values in fields.items() if len(values) == 1}
-
-
-def _read_cookie(headers: Mapping[str, str], name: str) -> str:
-    for part in headers.get("cookie", "").split(";"):
-        key, _, value = part.strip().partition("=")
-        if key == name:
-            return value
-    return ""
 
 
 def _name_cookie(state: str) -> str:
