@@ -20,6 +20,7 @@ from tests.postgres import PostgresServer, run_postgres
 from tests.thorough import count_examples, runs_all_tests, split_items
 from toolfold import CallContext, Runtime, Tool, build_tool, open_runtime
 from toolfold.config import load_config
+from toolfold.database import Database, open_database
 from toolfold.model import Approver, Json
 
 # No deadline, because the duration of an example depends on the machine. Derandomized, so that most runs are
@@ -114,6 +115,15 @@ def database_url(postgres: PostgresServer, shared_database_url: str) -> Iterator
     """The URL of an empty PostgreSQL database."""
     yield shared_database_url
     postgres.empty_database(shared_database_url)
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """An open connection pool to an empty PostgreSQL database with the current tables."""
+    opened = open_database(database_url)
+    assert opened is not None
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,18 +12,10 @@ import pytest
 from tests.gateway.harness import TIMEOUT_S
 from toolfold import Runtime
 from toolfold.agent import Agent
-from toolfold.database import Database, open_database
+from toolfold.database import Database
 from toolfold.events import Event, TextReceived
 from toolfold.providers.scripted import ScriptedProvider
 from toolfold.store.postgres import PostgresSessionStore
-
-
-@pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    database = open_database(database_url)
-    assert database is not None
-    yield database
-    database.close()
 
 
 @contextmanager

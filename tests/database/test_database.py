@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,14 +21,6 @@ from toolfold.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0
-
-
-@pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    opened = open_database(database_url)
-    assert opened is not None
-    yield opened
-    opened.close()
 
 
 def wait_until(is_true: Callable[[], bool]) -> None:

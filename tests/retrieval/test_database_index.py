@@ -130,14 +130,6 @@ def in_database(module_database: Database) -> Iterator[Retriever]:
 
 
 @pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    opened = open_database(database_url)
-    assert opened is not None
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def open_retriever(database: Database) -> Iterator[Open]:
     with ExitStack() as stack:
 

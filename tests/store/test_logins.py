@@ -59,14 +59,6 @@ def make_login(token: str = "token-1", *, login_id: str = "first", **fields: obj
     return replace(login, **fields)  # type: ignore[arg-type]
 
 
-@pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    opened = open_database(database_url)
-    assert opened is not None
-    yield opened
-    opened.close()
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def open_credentials(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenCredentials]:
     """Return a function that opens the credentials with the given keys, as another process does."""

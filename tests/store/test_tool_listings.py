@@ -33,14 +33,6 @@ def make_listing(*names: str, description: str = "Reads a note.") -> Listing:
     )
 
 
-@pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    opened = open_database(database_url)
-    assert opened is not None
-    yield opened
-    opened.close()
-
-
 @pytest.fixture(params=["files", "postgres"])
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
     """Two stores over the same state, as two processes have."""

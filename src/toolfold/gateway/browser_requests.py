@@ -1,4 +1,4 @@
-"""Check requests of browsers for pages of the gateway: their host, the website they come from, their cookies."""
+"""Check requests of browsers for pages of the gateway: their host, their website and their cookies."""
 
 from __future__ import annotations
 
