@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
-from tests.mcp.test_pool import wait_until
+from tests.mcp.test_pool import TIMEOUT_S, wait_until
 from tests.store.test_tool_listings import SETTINGS, make_listing
 from toolfold.config.servers import McpServerSettings
 from toolfold.database import Database, open_database
 from toolfold.sources.mcp.listing_exchange import ListingExchange
-from toolfold.sources.mcp.shared_listings import SharedListings, compute_listing_key
+from toolfold.sources.mcp.shared_listings import TOPIC, SharedListings
 from toolfold.sources.mcp.tool_listing import Listing
 
 
@@ -20,6 +22,7 @@ class Replica:
     """One process's exchange, with the lists that it was given by others."""
 
     def __init__(self, database: Database) -> None:
+        self.database = database
         self.adopted: list[Listing] = []
         self.failures = 0
         """How often adopting a list shall still fail."""
@@ -67,3 +70,34 @@ def test_queued_tool_list_is_stored_when_the_exchange_is_closed(replica: Replica
     found = SharedListings(database).read("notes", SETTINGS)
     assert found is not None
     assert found[0] == make_listing("read")
+
+
+def test_each_change_of_shared_tool_lists_is_read_once_and_none_after_closing(
+    replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[object] = []
+    read = SharedListings._read_checksums
+
+    def read_and_count(listings: SharedListings) -> dict[tuple[str, str], str]:
+        reads.append(listings)
+        return read(listings)
+
+    monkeypatch.setattr(SharedListings, "_read_checksums", read_and_count)
+    others, changes = SharedListings(database), threading.Semaphore(0)
+    others.write("notes", SETTINGS, make_listing("read"))
+    replica.exchange.follow()
+    wait_until(lambda: len(replica.adopted) == 1)
+    # Called after the subscribers before it, so that its call tells that they are done.
+    replica.database.on_change(TOPIC, changes.release)
+    time.sleep(1.0)  # all subscribers are called after the connection too
+    while changes.acquire(blocking=False):
+        pass
+    before = len(reads)
+    others.write("notes", SETTINGS, make_listing("write"))
+    assert changes.acquire(timeout=TIMEOUT_S)
+    wait_until(lambda: len(replica.adopted) == 2)
+    assert len(reads) - before == 1
+    replica.exchange.close()
+    others.write("notes", SETTINGS, make_listing("send"))
+    assert changes.acquire(timeout=TIMEOUT_S)
+    assert len(reads) - before == 1

@@ -20,23 +20,37 @@ class SharedCopy(Generic[Value]):
     value: Value
     """The state when it was last read."""
 
-    def __init__(self, database: Database, topic: str, read: Callable[[], Value], what: str) -> None:
+    def __init__(
+        self,
+        database: Database,
+        topic: str,
+        read: Callable[[], Value],
+        what: str,
+        *,
+        on_reload: Callable[[], None] | None = None,
+    ) -> None:
         """Read the data now, and again after each notification about `topic`. Raises DatabaseError.
 
-        `what` names the state in errors, in the plural.
+        `what` names the state in errors, in the plural. `on_reload` is called in a separate thread after the
+        data was read because of a notification.
         """
         self.max_stale_s = MAX_STALE_S
         self.version = 0
         """Number that increases whenever another state is read."""
         self._database, self._topic, self._read, self._what = database, topic, read, what
         self._lock = threading.Lock()
+        self._on_reload = on_reload
         # Before reading, so that no change in between is missed.
-        end_subscription = database.on_change(topic, self.reload)
+        self._end_subscription = database.on_change(topic, self._handle_change)
         try:
             self.reload()
         except BaseException:
-            end_subscription()
+            self._end_subscription()
             raise
+
+    def close(self) -> None:
+        """Stop reading changes; the copy keeps its last state."""
+        self._end_subscription()
 
     def require_recent(self) -> Value:
         """Return the copied data. Raises DatabaseUnavailable if the database has been silent too long."""
@@ -53,3 +67,8 @@ class SharedCopy(Generic[Value]):
             if self.version == 0 or value != self.value:
                 self.value = value
                 self.version += 1
+
+    def _handle_change(self) -> None:
+        self.reload()
+        if self._on_reload is not None:
+            self._on_reload()

@@ -108,9 +108,18 @@ class ListingExchange:
     def _start(self) -> None:
         with self._lock:
             if self._thread is None and not self._ended.is_set():
-                self._thread = threading.Thread(target=self._run, name="toolfold-listings", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run_thread, name="toolfold-listings", daemon=True
+                )
                 self._thread.start()
         self._wake.set()
+
+    def _run_thread(self) -> None:
+        try:
+            self._run()
+        finally:
+            if self._copy is not None:
+                self._copy.close()
 
     def _run(self) -> None:
         backoff, is_failing = MIN_BACKOFF_S, False

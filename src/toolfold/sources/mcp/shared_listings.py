@@ -108,15 +108,13 @@ class SharedListings:
         self._database.run(store)
 
     def follow(self, callback: Callable[[], None]) -> SharedCopy[dict[ListingKey, str]]:
-        """Return an up-to-date copy of the checksums of all lists; call `callback` after each change."""
-        copy = SharedCopy(self._database, TOPIC, self._read_checksums, "tool lists of MCP servers")
+        """Return an up-to-date copy of the checksums of all lists; call `callback` after each change.
 
-        def read_again() -> None:
-            copy.reload()
-            callback()
-
-        self._database.on_change(TOPIC, read_again)
-        return copy
+        The caller must close it.
+        """
+        return SharedCopy(
+            self._database, TOPIC, self._read_checksums, "tool lists of MCP servers", on_reload=callback
+        )
 
     def _read_checksums(self) -> dict[ListingKey, str]:
         rows = self._database.query(
