@@ -244,7 +244,7 @@ def validate_url(url: str, variable: str) -> None:
     if not is_address:
         raise click.UsageError("--http needs a URL such as http://127.0.0.1:8765/mcp")
     if parts.password or parts.username:
-        raise click.UsageError("the URL must not contain a user name or password: use --token-env instead")
+        raise click.UsageError("the URL must not contain a user name or password; use --token-env instead")
     if variable and not (variable.isidentifier() and variable.isascii()):
         raise click.UsageError("--token-env needs the name of an environment variable, not the token itself")
     if not variable and not is_loopback(parts.hostname or ""):

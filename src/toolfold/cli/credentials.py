@@ -10,9 +10,10 @@ import click
 
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.output import NotFound, escape_text, print_json, print_line, print_note, print_table
+from toolfold.cli.server_commands import unknown_server_error
 from toolfold.cli.shared_database import use_database
 from toolfold.cli.user import open_users
-from toolfold.errors import ConfigError, closest_names, did_you_mean
+from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -222,13 +223,13 @@ def require_per_user_server(invocation: Invocation, server: str) -> None:
     """Raise an error unless a server exists and gets the credentials of each user."""
     servers = invocation.load_config().mcp.servers
     if server not in servers:
-        raise NotFound(f"there is no MCP server {server!r}.{did_you_mean(closest_names(server, servers))}")
+        raise unknown_server_error(server, servers)
     if servers[server].credentials != "per-user":
         raise ConfigError(
             f"all users share the credentials of MCP server {server!r}; a user cannot have separate "
             "credentials",
             key=f"mcp.servers.{server}.credentials",
-            hint=f"set mcp.servers.{server}.credentials to per-user with `toolfold config edit`",
+            hint=f"write per-user as mcp.servers.{server}.credentials with `toolfold config edit`",
         )
 
 

@@ -59,13 +59,17 @@ def login(invocation: Invocation, name: str, user: str | None, no_browser: bool,
         raise unknown_server_error(name, config.mcp.servers)
     server = config.mcp.servers[name]
     if server.effective_transport == "stdio":
-        raise click.ClickException(f"{name} is started by a command on this machine, so it has no login.")
+        raise click.ClickException(
+            f"{name} is started by a command on this machine, so it has no login. If it"
+            " needs a key, refer to it in its `env` settings (`toolfold config edit`): ${NAME} for a variable"
+            " of the environment, ${user:NAME} for a credential of each user (docs/logins.md)."
+        )
     if user is not None:
         require_per_user_server(invocation, name)
         if not uses_login(server):
             raise click.ClickException(
                 f"The settings of {name} name credentials of users, so it has no logins of users. Store a"
-                f" credential: toolfold credentials set {name} NAME --user {user}"
+                f" credential with `toolfold credentials set {name} NAME --user {user}`."
             )
     logins, environment = _open_logins(invocation, name, user)
     issuer = ""

@@ -299,7 +299,7 @@ def _add_token(plan: ApiPlan, variable: str | None) -> ApiPlan:
     if variable is None:
         return plan
     if not variable.isidentifier():
-        raise click.UsageError("--token needs the name of an environment variable, not the token itself")
+        raise click.UsageError("`--token` needs the name of an environment variable, not the token itself")
     scheme = SecurityScheme("token", "bearer")
     operations = [replace(each, security=((scheme.name,),)) for each in plan.operations]
     return replace(plan, operations=operations, schemes=[scheme], auth={scheme.name: variable})

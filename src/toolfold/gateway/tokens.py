@@ -144,7 +144,7 @@ class TokenStore(ABC):
         if not self._insert(name, entry):
             raise ConfigError(
                 f"a client named {name!r} already has a token",
-                hint=f"choose another name, or revoke the existing token: toolfold token revoke {name}",
+                hint=f"choose another name, or revoke the existing token with `toolfold token revoke {name}`",
             )
         return token
 

@@ -203,7 +203,10 @@ class Directory:
         """Add a user. Raises ConfigError if its name is invalid, or its name or identity is already used."""
         _require_valid_name("user", user.name)
         if self.find_user(user.name):
-            raise ConfigError(f"a user named {user.name!r} already exists", hint="choose another name")
+            raise ConfigError(
+                f"a user named {user.name!r} already exists",
+                hint="choose another name, or change that user: `toolfold user set`, `toolfold user enable`",
+            )
         if len(self.users) >= MAX_USERS:
             raise ConfigError(
                 f"there are already {MAX_USERS:,} users, which is the limit", hint="remove some"
@@ -354,10 +357,13 @@ def require_valid_rules(rules: Sequence[str]) -> None:
         )
     for rule in rules:
         name = rule.partition(":")[2] if rule.startswith(RULE_PREFIXES) else rule
-        if not name or len(rule) > MAX_RULE_CHARS or not rule.isprintable():
+        # A model or key rule with a space would never match, and so deny nothing.
+        has_space = rule.startswith((MODEL_RULE, KEY_RULE)) and " " in rule
+        if not name or has_space or len(rule) > MAX_RULE_CHARS or not rule.isprintable():
             raise ConfigError(
                 f"{rule!r} is no rule",
-                hint="write the name of a toolset, server:NAME, tool:NAME, model:PATTERN or key:PROVIDER",
+                hint="write the name of a toolset, server:NAME, tool:NAME, model:PATTERN or key:PROVIDER, "
+                "without spaces in patterns and names of providers",
             )
 
 
@@ -391,7 +397,11 @@ def _require_valid_name(kind: str, name: str) -> None:
 
 def _require_valid_identity(user: User) -> None:
     if bool(user.issuer) != bool(user.subject):
-        raise ConfigError("an external identity needs both an issuer and a subject")
+        raise ConfigError(
+            "an external identity needs both an issuer and a subject",
+            hint="give --issuer URL and --subject ID; the subject is the claim `sub` of the user's tokens."
+            " The gateway's log names issuer and subject of each login that it refuses (docs/logins.md)",
+        )
     for text in (user.issuer, user.subject):
         if len(text) > MAX_IDENTITY_CHARS or not text.isprintable():
             raise ConfigError(

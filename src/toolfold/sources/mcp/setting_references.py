@@ -171,7 +171,7 @@ def _keyring_password(service: str, name: str, keyring: Keyring) -> str:
     if password is None:
         raise ConfigError(
             f"the keyring has no password for {shorten(service, 80)}/{shorten(name, 80)}",
-            hint=f"Add the password: keyring set {shorten(service, 80)} {shorten(name, 80)}",
+            hint=f"Add the password with `keyring set {shorten(service, 80)} {shorten(name, 80)}`.",
         )
     return password
 
