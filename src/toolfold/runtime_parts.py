@@ -59,7 +59,7 @@ from toolfold.scheduled_jobs import ScheduledJobs
 from toolfold.scope import Toolsets
 from toolfold.skills import SkillLibrary
 from toolfold.sources.builtin import load_builtin
-from toolfold.sources.mcp.pool import mark_injections
+from toolfold.sources.mcp.result_scanning import mark_injections
 from toolfold.sources.mcp.scan import find_injections
 from toolfold.sources.openapi.tools import load_apis
 from toolfold.sources.plugins import PluginDirectory, load_plugins

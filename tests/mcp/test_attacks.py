@@ -21,7 +21,7 @@ from toolfold.sources.mcp import notification_limiter
 from toolfold.sources.mcp.lock import LOCK_FILE, serialize_pins
 from toolfold.sources.mcp.naming import ToolNames
 from toolfold.sources.mcp.notification_limiter import MAX_NOTIFICATIONS_PER_SECOND, NotificationLimiter
-from toolfold.sources.mcp.pool import MAX_SCANNED_CHARS, mark_injections
+from toolfold.sources.mcp.result_scanning import MAX_SCANNED_CHARS, mark_injections
 from toolfold.sources.mcp.supervisor import MAX_RELIST_DELAY_S, RELIST_DELAY_S
 from toolfold.sources.mcp.tool_listing import parse_tool
 from toolfold.sources.mcp.trust import Trust

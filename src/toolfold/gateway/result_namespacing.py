@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from toolfold.sources.mcp.call_relay import name_requesting_server
 from toolfold.sources.mcp.content import mark_result
-from toolfold.sources.mcp.pool import mark_injections
+from toolfold.sources.mcp.result_scanning import mark_injections
 
 if TYPE_CHECKING:
     import mcp_types

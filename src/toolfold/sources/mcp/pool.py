@@ -26,7 +26,6 @@ from toolfold.config.servers import McpServerSettings
 from toolfold.credentials import OWNER, CredentialStore
 from toolfold.database import Database, DatabaseError
 from toolfold.errors import CallError, ConfigError, RegistryError, ToolfoldError, shorten
-from toolfold.json_limits import is_large
 from toolfold.model import MCP_PREFIX, CallContext, Content, Json, Tool
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry
@@ -50,7 +49,7 @@ from toolfold.sources.mcp.lock import lock_path
 from toolfold.sources.mcp.naming import ToolNames
 from toolfold.sources.mcp.oauth.login_store import LoginStore
 from toolfold.sources.mcp.oauth.unsaved_logins import UnsavedLogins
-from toolfold.sources.mcp.scan import neutralise_text, scan_text
+from toolfold.sources.mcp.result_scanning import is_long_result, mark_injections
 from toolfold.sources.mcp.server_changes import compare_servers
 from toolfold.sources.mcp.server_process import ServerLog
 from toolfold.sources.mcp.setting_references import (
@@ -77,19 +76,10 @@ T = TypeVar("T")
 
 MAX_WARNINGS = 5
 """Warnings that are logged for one listing; `toolfold mcp review` shows all of them."""
-MAX_SCANNED_CHARS = 150_000
-"""Characters that are scanned for injected instructions as one text."""
-SEAM_CHARS = 2_000
-_UNSCANNED_START = "\n⟦The following data was not scanned.⟧\n"
-_UNSCANNED_END = "\n⟦End of the data that was not scanned.⟧\n"
 CREDENTIALS_POLL_S = 2.0
 """How often new credentials are looked for, while a server could not be started without them."""
 STALE_AFTER_S = 24 * 3600.0
 """Age after which a cached listing is refreshed although the server was not called."""
-MAX_CHARS_IN_LOOP = 8_000
-"""Characters of a result that are scanned in the event loop; longer results are scanned in a thread."""
-MAX_BLOCKS_IN_LOOP = 20
-"""Content blocks of a result that are read in the event loop; more are read in a thread."""
 
 
 class McpServers:
@@ -189,12 +179,18 @@ class McpServers:
                 self._starting[name] = start
 
     def _read_known_listing(self, name: str, settings: McpServerSettings) -> tuple[Listing, float] | None:
-        """Return the newest cached tool list of a server, on this machine or from a replica, and its age."""
+        """Return the cached tool list of a server, else the list of another replica, and its age in seconds.
+
+        Does not wait for the database if a list is cached: a newer list of another replica is adopted later.
+        """
         own = self._cache.read(name, settings)
-        shared = self._exchange.read(name, settings) if self._exchange else None
-        if shared is None or (own is not None and own[1] < shared[1]):
+        if self._exchange is None:
             return own
-        if own is None or own[0] != shared[0]:
+        if own is not None:
+            self._exchange.note_cached(name, settings, *own)
+            return own
+        shared = self._exchange.read(name, settings)
+        if shared is not None:
             self._cache.write(name, settings, shared[0], age_s=shared[1])
         return shared
 
@@ -910,7 +906,7 @@ class McpServers:
             if hasattr(answer, "input_requests"):
                 question = "The server needs more input before it continues."
                 return Content(value=question, raw=McpResponse(answer))
-            if _is_long_result(answer):  # scanning it in the loop would block other servers
+            if is_long_result(answer):  # scanning it in the loop would block other servers
                 return await asyncio.to_thread(tool_result_content, answer, name, mark=mark_injections)
             return tool_result_content(answer, name, mark=mark_injections)
 
@@ -963,48 +959,6 @@ def _log_failed_adoption(server: str, done: concurrent.futures.Future[None]) -> 
 
 def _find_tool(listing: Listing | None, tool: str) -> ListedTool | None:
     return next((each for each in listing.tools if each.name == tool), None) if listing else None
-
-
-def _is_long_result(answer: Any) -> bool:
-    blocks = getattr(answer, "content", None) or ()
-    chars = sum(len(getattr(block, "text", None) or "") for block in blocks)
-    if len(blocks) > MAX_BLOCKS_IN_LOOP or chars > MAX_CHARS_IN_LOOP:
-        return True
-    return is_large(getattr(answer, "structured_content", None), max_items=200, max_chars=MAX_CHARS_IN_LOOP)
-
-
-def mark_injections(text: str) -> str:
-    """Put markers around injected instructions in a server's text, so that a model treats them as data.
-
-    Of a very long text only the beginning and the end are scanned: no more of it is shown to a model.
-    """
-    if len(text) <= MAX_SCANNED_CHARS:
-        return _mark_piece(text)
-    if len(text) <= 2 * MAX_SCANNED_CHARS:
-        cut = _find_split(text)
-        return _mark_piece(text[:cut]) + mark_injections(text[cut:])
-    unread = text[MAX_SCANNED_CHARS:-MAX_SCANNED_CHARS].replace("⟦", "[").replace("⟧", "]")
-    return (
-        _mark_piece(text[:MAX_SCANNED_CHARS])
-        + _UNSCANNED_START
-        + unread
-        + _UNSCANNED_END
-        + _mark_piece(text[-MAX_SCANNED_CHARS:])
-    )
-
-
-def _mark_piece(text: str) -> str:
-    findings = scan_text(text)
-    return neutralise_text(text, findings) if findings else text
-
-
-def _find_split(text: str) -> int:
-    """Return a position at which to split a long text without splitting an injected instruction."""
-    places = range(MAX_SCANNED_CHARS, MAX_SCANNED_CHARS - 4 * SEAM_CHARS, -SEAM_CHARS)
-    return next(
-        (at for at in places if not scan_text(text[at - SEAM_CHARS // 2 : at + SEAM_CHARS // 2])),
-        MAX_SCANNED_CHARS,
-    )
 
 
 def _relay_of(context: CallContext) -> CallRelay | None:
