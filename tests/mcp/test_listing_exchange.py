@@ -101,3 +101,19 @@ def test_each_change_of_shared_tool_lists_is_read_once_and_none_after_closing(
     others.write("notes", SETTINGS, make_listing("send"))
     assert changes.acquire(timeout=TIMEOUT_S)
     assert len(reads) - before == 1
+
+
+@pytest.mark.parametrize(("age_of_shared_s", "is_adopted"), [(10.0, True), (1_000.0, False)])
+def test_shared_tool_list_replaces_a_cached_list_only_if_the_shared_list_is_newer(
+    replica: Replica, database: Database, age_of_shared_s: float, is_adopted: bool
+) -> None:
+    others = SharedListings(database)
+    others.write("notes", SETTINGS, make_listing("read"), age_s=age_of_shared_s)
+    replica.exchange.note_cached("notes", SETTINGS, make_listing("write"), 100.0)
+    replica.exchange.follow()
+    if not is_adopted:
+        time.sleep(1.0)
+        assert replica.adopted == []
+        others.write("notes", SETTINGS, make_listing("send"))
+    wait_until(lambda: replica.adopted)
+    assert replica.adopted == [make_listing("read" if is_adopted else "send")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from toolfold import CallContext, Runtime, open_runtime
 from toolfold.config import load_config
 from toolfold.credentials import OWNER, make_key
 from toolfold.model import Caller
+from toolfold.sources.mcp.shared_listings import SharedListings
 from toolfold.sources.mcp.user_credentials import open_credentials
 
 LISTING_SERVER = Path(__file__).with_name("listing_server.py")
@@ -103,6 +105,29 @@ def test_replica_uses_the_tool_list_stored_by_another_replica_without_starting_t
     assert server_states(two) == {"notes": "idle"}
     assert call(two, "mcp_notes_read", text="hello") == {"text": "hello"}
     assert server_states(two) == {"notes": "up"}
+
+
+def test_replica_with_cached_tool_lists_does_not_wait_for_those_in_the_database(
+    open_replica: ReplicaOpener, listing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = listing_entry(listing, trust="off")
+    one = open_replica("one", entry)
+    wait_until(lambda: count_rows(one) == 1)
+    readers: list[threading.Thread] = []
+    read = SharedListings.read
+
+    def read_and_note(listings: SharedListings, *values: Any) -> Any:
+        readers.append(threading.current_thread())
+        return read(listings, *values)
+
+    monkeypatch.setattr(SharedListings, "read", read_and_note)
+    again = open_replica("one", entry)  # with the same cache
+    assert callable_tools(again) == {"mcp_notes_read"}
+    assert server_states(again) == {"notes": "idle"}
+    write_tools(listing, WRITE)
+    one.mcp.refresh_listing("notes")
+    wait_until(lambda: callable_tools(again) == {"mcp_notes_write"})
+    assert threading.main_thread() not in readers
 
 
 @pytest.mark.parametrize("is_connected", [False, True])

@@ -51,6 +51,8 @@ class ListingExchange:
         """Checksum of the last list that this replica has read from a server itself."""
         self._applied_checksums: dict[ListingKey, str] = {}
         """Checksum of the last list in the database that was used here, or came from here."""
+        self._cached_at: dict[ListingKey, float] = {}
+        """When the lists in the cache of this machine were read; older lists of replicas are not used."""
         self._unsent: dict[ListingKey, tuple[str, McpServerSettings, Listing, float]] = {}
         """Lists to store, with the time when they were read."""
         self._copy: SharedCopy[dict[ListingKey, str]] | None = None
@@ -77,6 +79,13 @@ class ListingExchange:
                     found[0]
                 )
         return found
+
+    def note_cached(self, name: str, settings: McpServerSettings, listing: Listing, age_s: float) -> None:
+        """Record that a tool list from the cache of this machine is used, which is `age_s` seconds old."""
+        key, checksum = compute_listing_key(name, settings), compute_listing_checksum(listing)
+        with self._lock:
+            self._applied_checksums[key] = checksum
+            self._cached_at[key] = time.monotonic() - age_s
 
     def offer(self, name: str, settings: McpServerSettings, listing: Listing) -> None:
         """Queue a tool list that was just read from a server, to be stored in the database.
@@ -172,6 +181,7 @@ class ListingExchange:
             checksum = stored.get(key, "")
             with self._lock:
                 applied = self._applied_checksums.get(key)
+                cached_at = self._cached_at.get(key, float("-inf"))
                 is_known = not checksum or applied == checksum or key in self._unsent
             if is_known:
                 continue
@@ -179,7 +189,8 @@ class ListingExchange:
             if found is not None:
                 if self._ended.is_set():
                     return
-                self._adopt(name, settings, *found)
+                if time.monotonic() - found[1] > cached_at:
+                    self._adopt(name, settings, *found)
                 checksum = compute_listing_checksum(found[0])  # it may have changed again meanwhile
             with self._lock:  # only now: a list that could not be adopted is tried again
                 if self._applied_checksums.get(key) == applied:  # no own list came meanwhile
