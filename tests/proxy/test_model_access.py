@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ from tests.gateway.harness import TIMEOUT_S, wait_until
 from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.upstream import Prepared, Upstream, serve_upstream
 from toolfold.config.proxy import PriceSettings
+from toolfold.errors import ConfigError
 from toolfold.events import Usage
 from toolfold.proxy.model_prices import ModelPrices
 from toolfold.users.directory import Directory, Team, User
@@ -134,6 +136,93 @@ def test_request_without_exactly_one_readable_model_is_refused_for_a_user_limite
     assert answer.status_code == 403
     assert "names none that can be read, or several" in answer.json()["error"]["message"]
     assert not upstream.received
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("messages", {"tools": [{"type": "advisor_20260301", "name": "advisor", "model": "o1-pro"}]}),
+        ("responses", {"tools": [{"type": "image_generation", "model": "o1-pro"}]}),
+        ("responses", {"tools": [{"type": "x", "Model": "o1-pro"}]}),
+        ("responses", {"tools": [{"type": "x", "parameters": {"model": "o1-pro"}}]}),
+        ("responses", {"tools": [{"type": "x", "model": {"name": "o1-pro"}}]}),
+        ("responses", {"Tools": [{"type": "x", "model": "o1-pro"}]}),
+        ("chat/completions", {"model": "gpt-4o,o1-pro"}),
+        ("chat/completions", {"model": "gpt-4o\n"}),
+        ("chat/completions", {"model": "gpt-4o "}),
+    ],
+)
+def test_request_that_names_a_second_model_in_a_tool_or_a_name_is_refused_for_a_limited_user(
+    served: RunningProxy, upstream: Upstream, path: str, body: dict[str, object]
+) -> None:
+    token = add_user(served)
+    rules: list[dict[str, tuple[str, ...]]] = [
+        {"allowed": ("model:gpt-4o*",), "denied": ()},
+        {"allowed": (), "denied": ("model:o1*",)},
+    ]
+    for each in rules:
+        served.tokens.users.change_user("ann", functools.partial(replace, **each))
+        assert ask(served, token, {"model": "gpt-4o", **body}, path).status_code == 403
+    assert not upstream.received
+
+
+def test_second_model_in_a_tool_is_accepted_if_rules_allow_it(
+    served: RunningProxy, upstream: Upstream
+) -> None:
+    token = add_user(served, allowed=("model:gpt-*",))
+    schema = {"type": "object", "properties": {"model": {"type": "string"}}}
+    tools = [
+        {"type": "image_generation", "model": "gpt-image-1"},
+        {"type": "function", "name": "f", "parameters": schema},
+    ]
+    assert ask(served, token, {"model": "gpt-4o", "tools": tools}, "responses").status_code == 200
+    assert upstream.received
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("application/json", 200),
+        ("application/json; charset=UTF-8", 200),
+        ("application/json; charset=utf-7", 403),
+        ("application/x-www-form-urlencoded", 403),
+        ("text/plain", 403),
+    ],
+)
+def test_request_of_a_limited_user_must_have_a_body_that_is_declared_as_json(
+    served: RunningProxy, kind: str, status: int
+) -> None:
+    headers = {"x-toolfold-token": add_user(served, allowed=("model:gpt-*",)), "content-type": kind}
+    body, url = b'{"model": "gpt-4o", "messages": []}', f"{served.url}/v1/chat/completions"
+    assert httpx2.post(url, content=body, headers=headers, timeout=TIMEOUT_S).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "models/gpt-4o", b"", 200),
+        ("GET", "models/o1", b"", 403),
+        ("GET", "responses/resp_1", b"", 403),
+        ("GET", "files", b"", 403),
+        ("GET", "models", b'{"model": "o1"}', 403),
+        ("POST", "models/gpt-4o", b'{"model": "o1"}', 403),
+        ("DELETE", "models/gpt-4o", b"", 403),
+    ],
+)
+def test_user_limited_to_certain_models_may_read_only_the_models(
+    served: RunningProxy, upstream: Upstream, method: str, path: str, body: bytes, status: int
+) -> None:
+    headers = {"x-toolfold-token": add_user(served, allowed=("model:gpt-*",))}
+    url = f"{served.url}/v1/{path}"
+    answer = httpx2.request(method, url, content=body, headers=headers, timeout=TIMEOUT_S)
+    assert answer.status_code == status
+    assert len(upstream.received) == (status == 200)
+
+
+@pytest.mark.parametrize("rule", ["model: o3", "model:o3 ", "key: openai"])
+def test_model_rule_with_a_space_is_rejected(served: RunningProxy, rule: str) -> None:
+    with pytest.raises(ConfigError, match="is no rule"):
+        add_user(served, denied=(rule,))
 
 
 def test_user_limited_to_certain_models_can_still_request_the_model_list(served: RunningProxy) -> None:

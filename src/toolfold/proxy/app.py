@@ -37,6 +37,7 @@ from toolfold.proxy.access import AdmittedClient, admit_client, require_single_k
 from toolfold.proxy.catalogs import Catalogs
 from toolfold.proxy.folding import Fold, Folder
 from toolfold.proxy.forwarding import UpstreamConnections, UpstreamFailed, UpstreamResponse, relay_response
+from toolfold.proxy.json_bodies import has_body
 from toolfold.proxy.model_access import limits_models, require_allowed_model
 from toolfold.proxy.model_prices import ModelPrices
 from toolfold.proxy.native_forms import NativeForms, add_header_value
@@ -292,6 +293,8 @@ class Proxy:
             request.admitted.client,
             self.upstreams.find(request.model, request.family),
             method=request.method,
+            path=request.path,
+            headers=request.headers,
             model=request.model,
             body=request.body,
         )
@@ -305,7 +308,7 @@ class Proxy:
         )
         is_counted = self._find_spending_quotas(admitted.client) is not None
         if is_counted:
-            require_counted_path(scope["method"], path, has_body=_has_body(request.headers))
+            require_counted_path(scope["method"], path, has_body=has_body(request.headers))
         if scope["method"] != "POST" or path not in _JSON_PATHS:
             return request
         data = await self._bodies.read_reserved(body.reservation, body.receive)
@@ -496,7 +499,7 @@ class Proxy:
         headers = upstream.build_headers(request.headers, request.admitted.token_headers)
         url = upstream.build_url(request.path, request.query)
         content: bytes | AsyncIterator[bytes] | None = request.body
-        if content is None and _has_body(request.headers):
+        if content is None and has_body(request.headers):
             content = body.stream(MAX_STREAMED_BODY_BYTES)
             if not any(name.lower() == b"transfer-encoding" for name, _ in request.headers):
                 headers += [each for each in request.headers if each[0].lower() == b"content-length"]
@@ -614,13 +617,6 @@ def _refuse_compression(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes,
     """Return the request headers with a demand for an uncompressed response that the proxy can parse."""
     kept = [each for each in headers if each[0].lower() != b"accept-encoding"]
     return [*kept, (b"accept-encoding", b"identity")]
-
-
-def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
-    return any(
-        name.lower() == b"transfer-encoding" or (name.lower() == b"content-length" and value != b"0")
-        for name, value in headers
-    )
 
 
 async def send_error(

@@ -20,15 +20,25 @@ def has_json_type(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return all(_JSON_TYPE.fullmatch(each) for each in types)
 
 
-def read_outer_pairs(body: bytes) -> list[tuple[str, Any]]:
-    """Return all keys of the outermost object with their values, in order; nested objects become None.
+def has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Return True if the headers announce a body."""
+    return any(
+        name.lower() == b"transfer-encoding" or (name.lower() == b"content-length" and value != b"0")
+        for name, value in headers
+    )
 
-    Raises ValueError and RecursionError.
-    """
-    found: list[tuple[str, Any]] = []
 
-    def record(pairs: list[tuple[str, Any]]) -> None:
-        found[:] = pairs  # the outermost object comes last
+class Pairs(list[tuple[str, Any]]):
+    """A JSON object as the list of its keys and values, with keys that occur several times."""
 
-    json.loads(body, object_pairs_hook=record)
-    return found
+    def select(self, key: str) -> list[Any]:
+        """Return the values of a key in any case."""
+        return [value for name, value in self if name.casefold() == key]
+
+
+def read_pairs(body: bytes) -> Pairs:
+    """Parse a JSON object without dropping keys. Raises ValueError and RecursionError."""
+    parsed = json.loads(body, object_pairs_hook=Pairs)
+    if not isinstance(parsed, Pairs):
+        raise ValueError("the body is not a JSON object")
+    return parsed

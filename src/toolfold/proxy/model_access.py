@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from typing import Any
+from collections.abc import Sequence
 
 from toolfold.errors import shorten
 from toolfold.gateway.request_bodies import RequestRefused
 from toolfold.gateway.server import RETRY_AFTER_S
 from toolfold.gateway.tokens import GatewayClient, TokenStore
+from toolfold.model import GrantLimit
+from toolfold.proxy.json_bodies import Pairs, has_body, has_json_type, read_pairs
 from toolfold.proxy.upstreams import Upstream
+from toolfold.users.directory import MODEL_RULE
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,8 @@ async def require_allowed_model(
     upstream: Upstream,
     *,
     method: str,
+    path: str,
+    headers: Sequence[tuple[bytes, bytes]],
     model: str,
     body: bytes | None,
 ) -> None:
@@ -50,21 +54,45 @@ async def require_allowed_model(
     if not limits_models(tokens, client):
         return
     provider = "" if upstream.uses_client_key else upstream.provider
-    if not model and method in _READING_METHODS:
-        _require_allowed_key(tokens, client, provider)
-        return
-    if not model or (body is not None and await asyncio.to_thread(_names_several_models, body)):
-        raise RequestRefused(
-            403,
-            "You may use only some models, and this request names none that can be read, or several."
-            " Name one model in an uncompressed JSON body.",
-        )
-    if reason := tokens.explain_model_refusal(client, model, provider):
-        raise RequestRefused(
-            403,
-            f"You may not use the model {shorten(model)!r} here. Ask your administrator to allow it.",
-            log_text=f"client {client.name}: the model {shorten(model)!r} is refused: {reason}",
-        )
+    models = [model]
+    if method in _READING_METHODS:
+        _require_readable_path(tokens, client, path, headers)
+        if not model:
+            _require_allowed_key(tokens, client, provider)
+            return
+    elif not model or body is None or not has_json_type(headers):
+        raise _refuse_unclear_model()
+    else:
+        models += await asyncio.to_thread(_list_tool_models, body)
+    for each in models:
+        if "," in each or not each.isprintable() or each != each.strip():
+            raise _refuse_unclear_model()
+        if reason := tokens.explain_model_refusal(client, each, provider):
+            raise RequestRefused(
+                403,
+                f"You may not use the model {shorten(each)!r} here. Ask your administrator to allow it.",
+                log_text=f"client {client.name}: the model {shorten(each)!r} is refused: {reason}",
+            )
+
+
+def _refuse_unclear_model() -> RequestRefused:
+    return RequestRefused(
+        403,
+        "You may use only some models, and this request names none that can be read, or several."
+        " Name one model in an uncompressed JSON body of the type application/json.",
+    )
+
+
+def _require_readable_path(
+    tokens: TokenStore, client: GatewayClient, path: str, headers: Sequence[tuple[bytes, bytes]]
+) -> None:
+    """Raise RequestRefused if a request that reads has a body, or reads what model rules do not cover."""
+    if has_body(headers):
+        raise RequestRefused(403, "You may use only some models, so requests that read must have no body.")
+    is_covered = path == "models" or path.startswith("models/")
+    rules = tokens.users.directory().find_model_rules(client.user_id, MODEL_RULE)
+    if not is_covered and rules != GrantLimit():
+        raise RequestRefused(403, "You may use only some models, so you may read only /v1/models.")
 
 
 def _require_allowed_key(tokens: TokenStore, client: GatewayClient, provider: str) -> None:
@@ -78,20 +106,23 @@ def _require_allowed_key(tokens: TokenStore, client: GatewayClient, provider: st
         )
 
 
-def _names_several_models(body: bytes) -> bool:
-    """Return True if a JSON object has several keys that name models.
+def _list_tool_models(body: bytes) -> list[str]:
+    """Return the models that the tools of a request use. Raises RequestRefused if its own model is unclear.
 
-    Providers differ in which one they read: the last of duplicate keys, keys in upper case, or lists of
-    models that are tried one after the other.
+    Providers differ in which of several keys they read: the last of duplicate keys, keys in upper case, or
+    lists of models that are tried one after the other.
     """
-    count = 0
-
-    def count_keys(pairs: list[tuple[str, Any]]) -> None:
-        nonlocal count  # the outermost object comes last
-        count = sum(key.casefold() in _MODEL_KEYS for key, _ in pairs)
-
     try:
-        json.loads(body, object_pairs_hook=count_keys)
+        content = read_pairs(body)
     except (ValueError, RecursionError):
-        return True
-    return count > 1
+        raise _refuse_unclear_model() from None
+    if sum(key.casefold() in _MODEL_KEYS for key, _ in content) != 1:
+        raise _refuse_unclear_model()
+    tools = [tool for array in content.select("tools") if isinstance(array, list) for tool in array]
+    found = [name for tool in tools if isinstance(tool, Pairs) for name in tool.select("model")]
+    if not all(isinstance(each, str | None) for each in found):
+        raise _refuse_unclear_model()
+    for tool in tools:
+        parameters = tool.select("parameters") if isinstance(tool, Pairs) else []
+        found += [name for each in parameters if isinstance(each, Pairs) for name in each.select("model")]
+    return [each for each in found if isinstance(each, str)]  # others are parts of a JSON schema

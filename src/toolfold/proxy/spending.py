@@ -18,7 +18,7 @@ from toolfold.gateway.http_sessions import Send
 from toolfold.gateway.request_bodies import RequestRefused
 from toolfold.model import Json
 from toolfold.providers.wire import COUNTING_WIRES, WIRES, EventParser, EventTooLong, ServerSentEvent
-from toolfold.proxy.json_bodies import has_json_type, read_outer_pairs
+from toolfold.proxy.json_bodies import has_json_type, read_pairs
 
 PLAIN_PATHS = frozenset({"completions", "embeddings"})
 """Paths without tools whose replies are counted."""
@@ -87,7 +87,7 @@ def prepare_counted_body(
 
 def _list_keys(body: bytes) -> list[str]:
     try:
-        return [key for key, _ in read_outer_pairs(body)]
+        return [key for key, _ in read_pairs(body)]
     except (ValueError, RecursionError):
         raise RequestRefused(400, f"{_WHY}, and this request cannot be read.") from None
 
