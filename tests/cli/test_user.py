@@ -356,3 +356,34 @@ def test_revoking_a_token_without_a_user_deletes_the_messages_learned_from_its_c
     assert {each["client"] for each in listed} == {"desk", "other"}
     assert toolfold("token", "revoke", "desk").code == 0
     assert {each["client"] for each in toolfold("learned", "list", "--json").json} == {"other"}
+
+
+def test_user_allow_command_warns_that_a_denial_still_applies_and_unset_can_remove_only_the_denial(
+    toolfold: Toolfold,
+) -> None:
+    toolfold("user", "add", "ann")
+    toolfold("team", "add", "red")
+    toolfold("team", "join", "red", "ann")
+    toolfold("user", "deny", "ann", "key:openai")
+    toolfold("team", "deny", "red", "file")
+    allowed = toolfold("user", "allow", "ann", "key:openai").err
+    assert "ann may use nothing from now on (before: every key of a provider" in allowed
+    assert "key:openai is still denied, because user ann denies key:openai" in allowed
+    assert "toolfold user unset ann key:openai --only deny" in allowed
+    of_team = toolfold("user", "allow", "ann", "tool:read_file").err
+    assert "tool:read_file is still denied, because team red denies file" in of_team
+    assert "still denied" not in toolfold("user", "allow", "ann", "web").err
+    done = toolfold("user", "unset", "ann", "key:openai", "--only", "deny")
+    assert "removed from the user ann: deny key:openai" in done.out
+    assert "ann may use key:openai" in toolfold("user", "explain", "ann", "key:openai").out
+    again = toolfold("user", "unset", "ann", "key:openai", "--only", "deny")
+    assert again.code == 4
+    assert "has no rule that denies 'key:openai'" in again.err
+
+
+def test_user_unset_command_names_both_rules_that_it_removes(toolfold: Toolfold) -> None:
+    toolfold("user", "add", "ann")
+    toolfold("user", "deny", "ann", "key:openai")
+    toolfold("user", "allow", "ann", "key:openai")
+    done = toolfold("user", "unset", "ann", "key:openai")
+    assert "removed from the user ann: allow key:openai, deny key:openai" in done.out

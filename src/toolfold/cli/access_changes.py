@@ -44,11 +44,13 @@ def describe_access_change(
     """Yield a phrase for each right that a user has gained or lost, such as `may also use web`."""
     old, new = before.enabled, after.enabled
     if old is None and new is not None:
-        yield f"may use only {_join(new)} from now on (before: {everything} that is not denied)"
+        usable = set(new) - set(after.disabled)  # a denial wins over the same rule that allows
+        only = f"only {_join(usable)}" if usable else "nothing"
+        yield f"may use {only} from now on (before: {everything} that is not denied)"
     elif old is not None and new is None:
         yield f"may use {everything} that is not denied from now on (before: only {_join(old)})"
     elif old is not None and new is not None:
-        if added := set(new) - set(old):
+        if added := set(new) - set(old) - set(after.disabled):
             yield f"may also use {_join(added)}"
         if removed := set(old) - set(new):
             yield f"may no longer use {_join(removed)}, unless another rule allows it"
