@@ -76,7 +76,9 @@ def _require_fact(args: Json) -> str:
 def _find_fact(facts: list[str], args: Json) -> int:
     wanted = " ".join(str(args.get("old") or "").split()).casefold()
     if not wanted:
-        raise CallError("`old` is missing: give words of the fact to change. Nothing was written.")
+        raise CallError(
+            "`old` is missing: give a part of the fact that you want to change. Nothing was written."
+        )
     found = [index for index, fact in enumerate(facts) if wanted in fact.casefold()]
     if len(found) == 1:
         return found[0]

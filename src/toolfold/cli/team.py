@@ -69,8 +69,8 @@ def list_teams(invocation: Invocation, as_json: bool) -> None:
     "--share-learned",
     type=click.Choice(["on", "off"]),
     required=True,
-    help="Let the tool search of each member use messages learned from other members. No "
-    "member can read them.",
+    help="Let the tool search of each member learn from the messages of other members, whose texts "
+    "remain unreadable for the others.",
 )
 @click.pass_obj
 def set_options(invocation: Invocation, name: str, share_learned: str) -> None:

@@ -125,7 +125,7 @@ class Workspace:
             if not os.path.lexists(self.resolve(free)):
                 self.write_atomically(free, data)
                 return free
-        raise CallError(f"There are too many files with the name {path!r}. Give another name.")
+        raise CallError(f"{path!r} exists, and so do all numbered variants of its name. Give another name.")
 
     def files(
         self,

@@ -220,6 +220,6 @@ def _check_answers(answers: Mapping[str, object]) -> Answers:
     checked: Answers = {}
     for method, text in answers.items():
         if method not in RECORDED or not isinstance(text, str) or not isinstance(json.loads(text), dict):
-            raise ValueError(f"the recorded answer to {method!r} cannot be used")
+            raise ValueError(f"the stored response to {method!r} is not a valid MCP result")
         checked[method] = text
     return checked
