@@ -23,8 +23,8 @@ from toolfold.approval.allowed_tools import is_own_server
 from toolfold.config import Config
 from toolfold.config.load import check_server
 from toolfold.config.servers import McpServerSettings
-from toolfold.credentials import OWNER, CredentialStore
-from toolfold.database import Database, DatabaseError
+from toolfold.credentials import OWNER
+from toolfold.database import Database
 from toolfold.errors import CallError, ConfigError, RegistryError, ToolfoldError, shorten
 from toolfold.model import MCP_PREFIX, CallContext, Content, Json, Tool
 from toolfold.redaction import Redaction
@@ -35,7 +35,6 @@ from toolfold.sources.mcp.connection import ConnectionDeps
 from toolfold.sources.mcp.content import McpResponse, tool_result_content
 from toolfold.sources.mcp.elicitation import InteractionCallbacks
 from toolfold.sources.mcp.faults import (
-    NeedsLogin,
     NotStarted,
     RequestRejected,
     ServerFailed,
@@ -48,9 +47,9 @@ from toolfold.sources.mcp.listing_exchange import ListingExchange
 from toolfold.sources.mcp.lock import lock_path
 from toolfold.sources.mcp.naming import ToolNames
 from toolfold.sources.mcp.oauth.login_store import LoginStore
-from toolfold.sources.mcp.oauth.unsaved_logins import UnsavedLogins
 from toolfold.sources.mcp.result_scanning import is_long_result, mark_injections
 from toolfold.sources.mcp.server_changes import compare_servers
+from toolfold.sources.mcp.server_credentials import ServerCredentials
 from toolfold.sources.mcp.server_process import ServerLog
 from toolfold.sources.mcp.setting_references import (
     add_credentials,
@@ -62,7 +61,7 @@ from toolfold.sources.mcp.supervisor import ServerState, ServerSupervisor
 from toolfold.sources.mcp.tool_listing import ListedTool, Listing
 from toolfold.sources.mcp.tools import build_auxiliary_tools, build_tools, is_wanted
 from toolfold.sources.mcp.trust import HeldTool, Trust, TrustResult
-from toolfold.sources.mcp.user_credentials import open_credentials, open_logins, uses_login
+from toolfold.sources.mcp.user_credentials import uses_login
 from toolfold.sources.mcp.user_logins import UserLogins
 from toolfold.visible_text import remove_invisible
 
@@ -145,11 +144,7 @@ class McpServers:
         self._held_tools: dict[str, tuple[HeldTool, ...]] = {}
         self._starting: dict[str, concurrent.futures.Future[Any]] = {}
         self._closed = False
-        self._database = database
-        self._credentials_lock = threading.Lock()
-        self._credentials: CredentialStore | None = None
-        """Stored credentials of users; opened when a server needs them."""
-        self._unsaved_logins = UnsavedLogins()
+        self._credentials = ServerCredentials(lambda: self._config, database)
         self.user_logins = UserLogins()
         """Asks users of the gateway to log in to servers with `credentials: per-user`."""
         self.has_started_programs = False
@@ -437,8 +432,7 @@ class McpServers:
             return await send()
 
         async def find_version() -> str:
-            with _report_unreadable_credentials(server):
-                return await self._read_credentials_version(server, user_id)
+            return await self._credentials.read_user_version(server, user_id)
 
         return await self.user_logins.retry_after_login(
             server, user_id, _relay_of(context), send, find_version
@@ -544,8 +538,7 @@ class McpServers:
     async def _find_credentials_version(self, server: str, client: str, user_id: str) -> str:
         """Return the version of the credentials that a call needs; empty if it needs none.
 
-        Raises NotStarted if the user has none. They are read in a thread, because a file or a database can
-        take seconds, and this loop serves all servers.
+        Raises NotStarted or NeedsLogin if the user has none.
         """
         if self._find_server(server).settings.credentials != "per-user" or not (client or user_id):
             return ""
@@ -555,43 +548,7 @@ class McpServers:
                 "needs credentials of the calling user, and this client belongs to no user.",
                 advice="Connect with a login, or with a token that belongs to a user.",
             )
-        with _report_unreadable_credentials(server):
-            version = await self._read_credentials_version(server, user_id)
-            may_log_in = not version and uses_login(self._find_server(server).settings)
-            if may_log_in:  # the user may just have logged in at another replica
-                version = await self._read_credentials_version(server, user_id, is_fresh=True)
-        if not version and may_log_in:
-            raise NeedsLogin(server, "requires your own login.")
-        if not version:
-            advice = f"An administrator can store them: toolfold credentials set {server} NAME --user USER"
-            raise NotStarted(server, "has no stored credentials of yours.", advice=advice)
-        return version
-
-    async def _read_credentials_version(self, server: str, user_id: str, *, is_fresh: bool = False) -> str:
-        return await asyncio.get_running_loop().run_in_executor(
-            None, lambda: self._open_credentials().find_version(user_id, server, is_fresh=is_fresh)
-        )
-
-    def _open_credentials(self) -> CredentialStore:
-        with self._credentials_lock:
-            if self._credentials is None:
-                self._credentials = open_credentials(lambda: self._config, self._database)
-            return self._credentials
-
-    def _load_credentials(self, server: ServerSupervisor, user_id: str) -> Mapping[str, str]:
-        """Return the user's credentials for a server; empty unless it is set to `credentials: per-user`."""
-        if server.settings.credentials != "per-user":
-            return {}
-        return self._open_credentials().load(user_id, server.name)
-
-    def _find_owner_version(self, server: ServerSupervisor) -> str:
-        """Return a text that changes with the installation's credentials or OAuth login for a server."""
-        versions = []
-        if server.settings.credentials == "per-user":
-            versions.append(self._open_credentials().find_version(OWNER, server.name))
-        if server.settings.effective_transport != "stdio":
-            versions.append(self.open_logins().find_version(server.name))
-        return " ".join(filter(None, versions))
+        return await self._credentials.require_user_version(self._find_server(server), user_id)
 
     def refresh_listing(self, server: str, seconds: float | None = None) -> Listing:
         """List a server's tools now, even if they are cached. Raises ServerFailed."""
@@ -666,9 +623,7 @@ class McpServers:
             with contextlib.suppress(concurrent.futures.TimeoutError):
                 self._loop.submit(self._close()).result(CLOSE_TIMEOUT_S + 5)
             self._loop.close()
-        self._unsaved_logins.close()
-        if self._credentials is not None:
-            self._credentials.close()
+        self._credentials.close()
 
     async def _close(self) -> None:
         ending = [
@@ -717,7 +672,7 @@ class McpServers:
         tried, read = server.credentials_version, asyncio.get_running_loop().run_in_executor
         while not self._closed and self._is_in_use(server) and server.state_name != "up":
             try:
-                version = OWNER, await read(None, self._find_owner_version, server)
+                version = OWNER, await read(None, self._credentials.find_owner_version, server)
                 if version not in (tried, server.credentials_version):
                     tried = version  # a start may fail before the server has read its credentials
                     await server.restart()
@@ -738,8 +693,11 @@ class McpServers:
         look_up = asyncio.get_running_loop().run_in_executor  # a keyring may wait for a person
         if user_id == OWNER:  # before they are loaded, so that a change in between is noticed
             with contextlib.suppress(ToolfoldError, OSError):  # of a database; the server may need none
-                server.credentials_version = OWNER, await look_up(None, self._find_owner_version, server)
-        credentials = await look_up(None, self._load_credentials, server, user_id)
+                server.credentials_version = (
+                    OWNER,
+                    await look_up(None, self._credentials.find_owner_version, server),
+                )
+        credentials = await look_up(None, self._credentials.load, server, user_id)
         variables = add_credentials(self._config.environment, credentials)
         environment = await look_up(None, build_environment, settings, variables)
         resolved = await look_up(None, resolve_settings, settings, variables)
@@ -752,7 +710,7 @@ class McpServers:
             settings=resolved,
             environment=environment,
             log=ServerLog(file, redact),
-            auth=self._load_auth(server, user_id),
+            auth=self._credentials.load_auth(server, user_id),
             elicit=relay.elicit if relay else prompt_handler.elicitation_callback,
             sample=relay.sample if relay else prompt_handler.sampling_callback,
             is_awaiting_user=lambda: prompt_handler.is_waiting or bool(relay and relay.is_asking),
@@ -770,25 +728,6 @@ class McpServers:
         if not (is_shared and self._item_lists.refresh(server.name, kind)):
             self.events.broadcast(server.name, kind, None)
 
-    def _load_auth(self, server: ServerSupervisor, user_id: str) -> Any:
-        """Return the stored OAuth login of a user or the installation for a server. Starts no login."""
-        settings, config = server.settings, self._config
-        if settings.effective_transport == "stdio" or "authorization" in map(str.lower, settings.headers):
-            return None
-        if user_id and not uses_login(settings):
-            return None
-        from toolfold.sources.mcp.oauth import create_auth
-
-        advice = "Log in to it as yourself." if user_id else ""
-        return create_auth(
-            server.name,
-            settings,
-            self.open_logins(user_id),
-            interactive=False,
-            environment=config.environment,
-            advice=advice,
-        )
-
     async def log_in_user(
         self, server: str, user_id: str, redirect: Redirect, *, open_url: OpenUrl, timeout_s: float
     ) -> None:
@@ -796,33 +735,13 @@ class McpServers:
 
         Raises ServerFailed and ConfigError.
         """
-        from toolfold.sources.mcp.oauth import find_client_issuer, log_in_with_redirect
-
-        supervised = self._find_server(server)
-        settings = supervised.settings
-        if not user_id or settings.credentials != "per-user" or not uses_login(settings):
-            raise NotStarted(server, "has no logins of single users.")
-        credentials = await asyncio.to_thread(self._load_credentials, supervised, user_id)
-        environment = add_credentials(self._config.environment, credentials)
-        issuer = await asyncio.to_thread(
-            find_client_issuer, server, settings, self.open_logins(), environment=environment
-        )
-        await log_in_with_redirect(
-            server,
-            settings,
-            self.open_logins(user_id),
-            redirect,
-            environment=environment,
-            open_url=open_url,
-            timeout_s=timeout_s,
-            issuer=issuer,
+        await self._credentials.log_in_user(
+            self._find_server(server), user_id, redirect, open_url=open_url, timeout_s=timeout_s
         )
 
     def open_logins(self, user_id: str = OWNER) -> LoginStore:
         """Return the stored OAuth logins of a user, or of the installation."""
-        return open_logins(
-            self._config, self._database, self._open_credentials, user_id, self._unsaved_logins
-        )
+        return self._credentials.open_logins(user_id)
 
     def _handle_listing(self, server: ServerSupervisor, listing: Listing) -> None:
         """Cache and register the tools that a server has listed, unless it was removed or replaced."""
@@ -963,16 +882,6 @@ def _find_tool(listing: Listing | None, tool: str) -> ListedTool | None:
 
 def _relay_of(context: CallContext) -> CallRelay | None:
     return context.surface if isinstance(context.surface, CallRelay) else None
-
-
-@contextlib.contextmanager
-def _report_unreadable_credentials(server: str) -> Iterator[None]:
-    """In a `with` block, log why stored credentials cannot be read, and raise NotStarted."""
-    try:
-        yield
-    except (ConfigError, DatabaseError) as error:
-        log.error("the credentials for MCP server %r cannot be read: %s", server, error)
-        raise NotStarted(server, "cannot be used: stored credentials cannot be read now.") from None
 
 
 def _ignore_listing(_server: str, _listing: Listing) -> None:
