@@ -28,21 +28,14 @@ from measuring.fresh import peak_memory
 from measuring.variants import load_tools
 from toolfold.database import Database, open_database
 from toolfold.registry import Snapshot
+from toolfold.retrieval.candidate_queries import NearestQuery, ScopeFilter, VectorTable, find_nearest_ids
 from toolfold.retrieval.database_index import CANDIDATES, RETRY_INTERVAL_S, DatabaseIndex, IndexUnavailable
 from toolfold.retrieval.embedding import Embedder, LightEmbedder
 from toolfold.retrieval.multilingual import MultilingualEmbedder
 from toolfold.retrieval.need import NeedClassifier
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Retriever
-from toolfold.retrieval.shared_catalog import (
-    EF_SEARCH,
-    MAX_SCANNED,
-    NearestQuery,
-    ScopeFilter,
-    SharedCatalog,
-    VectorTable,
-    find_nearest_ids,
-)
+from toolfold.retrieval.shared_catalog import EF_SEARCH, MAX_SCANNED, SharedCatalog
 from toolfold.retrieval.shared_vectors import SharedVectors
 
 NEAREST = 10

@@ -19,6 +19,7 @@ from toolfold.database import Database, open_database
 from toolfold.model import Tool
 from toolfold.registry import Snapshot
 from toolfold.retrieval import database_index, shared_catalog
+from toolfold.retrieval.candidate_queries import MAX_MATCHES, plan_word_groups
 from toolfold.retrieval.context import Context
 from toolfold.retrieval.database_index import DatabaseIndex, IndexUnavailable, make_scope_filter
 from toolfold.retrieval.embedding import LightEmbedder
@@ -28,7 +29,7 @@ from toolfold.retrieval.lexical import TermStatistics
 from toolfold.retrieval.need import NeedClassifier
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Retriever, SearchResult
-from toolfold.retrieval.shared_catalog import MAX_MATCHES, SharedCatalog, plan_word_groups
+from toolfold.retrieval.shared_catalog import SharedCatalog
 from toolfold.retrieval.shared_vectors import SharedVectors
 from toolfold.retrieval.text import WordTokenizer
 

@@ -22,6 +22,13 @@ from numpy.typing import NDArray
 from toolfold.database import Database, DatabaseError
 from toolfold.errors import ToolfoldError
 from toolfold.model import Tool
+from toolfold.retrieval.candidate_queries import (
+    CandidateQuery,
+    FoundRows,
+    NearestQuery,
+    ScopeFilter,
+    VectorTable,
+)
 from toolfold.retrieval.catalog_rows import Ids
 from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Matrix, OutageLog
 from toolfold.retrieval.exact import list_mentions
@@ -30,17 +37,7 @@ from toolfold.retrieval.indexing import IndexState
 from toolfold.retrieval.lexical import KeywordIndex
 from toolfold.retrieval.message_vectors import embed_with_messages
 from toolfold.retrieval.ranking import CANDIDATES_PER_LEG, Positions
-from toolfold.retrieval.shared_catalog import (
-    BATCH_SIZE,
-    SEARCH_TIMEOUT_S,
-    CandidateQuery,
-    FoundRows,
-    NearestQuery,
-    ScopeFilter,
-    SharedCatalog,
-    VectorTable,
-    hash_name,
-)
+from toolfold.retrieval.shared_catalog import BATCH_SIZE, SEARCH_TIMEOUT_S, SharedCatalog, hash_name
 from toolfold.retrieval.shared_vectors import SharedVectors, document_checksum
 from toolfold.retrieval.text import WordTokenizer
 from toolfold.retrieval.vectors import PackedVectors, Vectors
