@@ -36,14 +36,6 @@ class Replica:
 
 
 @pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    opened = open_database(database_url)
-    assert opened is not None
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def replica(database_url: str) -> Iterator[Replica]:
     with ExitStack() as stack:
         opened = open_database(database_url)
