@@ -92,6 +92,11 @@ def set_one(invocation: Invocation, key: str, value: str, in_project: bool) -> N
     for remark in remarks:
         print_warning(remark)
     print_line(f"{escape_text(key)} is set in {escape_text(str(file))}")
+    _print_restart_note(invocation, key)
+    if key == "store":
+        from toolfold.cli.unused_files import warn_of_unused_files
+
+        warn_of_unused_files(value, invocation.paths().state_dir)
 
 
 @command.command("unset", short_help="Remove one setting from the file.")
@@ -107,6 +112,8 @@ def unset_one(invocation: Invocation, key: str, in_project: bool) -> None:
     print_line(
         f"{escape_text(key)} {'is no longer' if was_set else 'was not'} set in {escape_text(str(file))}"
     )
+    if was_set:
+        _print_restart_note(invocation, key)
 
 
 @command.command("edit")
@@ -164,6 +171,20 @@ def schema(as_json: bool) -> None:
         ),
         no_wrap="key",
     )
+
+
+def _print_restart_note(invocation: Invocation, key: str) -> None:
+    """Print that running gateways must be restarted, if a changed setting takes effect only then."""
+    from toolfold.config.changes import needs_restart
+    from toolfold.gateway.status import read_statuses
+
+    running = read_statuses(invocation.paths().state_dir / "gateway" / "status")
+    if running and needs_restart(key):
+        processes = ", ".join(str(each["pid"]) for each in running)
+        print_note(
+            f"A gateway is running (process {processes}): restart it, because a change of {escape_text(key)}"
+            " takes effect at its next start."
+        )
 
 
 def _find_origin(config: Config, key: str) -> str:

@@ -6,6 +6,7 @@ import click
 
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.output import print_json, print_line, print_note
+from toolfold.cli.unused_files import warn_of_unused_files
 from toolfold.database.opening import LOCAL_STORE
 from toolfold.errors import ConfigError
 
@@ -41,6 +42,7 @@ def show_status(invocation: Invocation, as_json: bool) -> None:
     print_line(f"PostgreSQL database {database.address}: tables of version {version} of {LATEST}")
     if version < LATEST:
         print_note("The tables are migrated at the next start, or now with `toolfold store migrate`.")
+    warn_of_unused_files(config.store, config.paths.state_dir)
 
 
 @command.command("migrate")

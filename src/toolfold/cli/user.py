@@ -30,6 +30,7 @@ from toolfold.cli.output import (
 )
 from toolfold.cli.server_commands import confirm, yes_option
 from toolfold.cli.shared_database import use_database
+from toolfold.cli.unused_files import warn_of_unused_files
 from toolfold.errors import closest_names, did_you_mean
 from toolfold.users import User
 from toolfold.users.directory import KEY_RULE, MODEL_RULE
@@ -75,6 +76,8 @@ def list_users(invocation: Invocation, as_json: bool) -> None:
         return
     if not users:
         print_note("there are no users. Add one with `toolfold user add NAME`.")
+        config = invocation.load_config(quiet=True)
+        warn_of_unused_files(config.store, config.paths.state_dir)
         return
     rows = [
         (

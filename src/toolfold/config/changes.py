@@ -16,7 +16,7 @@ from toolfold.config.servers import McpServerSettings
 from toolfold.config.settings import Config, Settings
 from toolfold.model import FrozenDict
 
-__all__ = ["SettingsChanges", "compare_settings", "hold_edits", "keep_fixed_settings"]
+__all__ = ["SettingsChanges", "compare_settings", "hold_edits", "keep_fixed_settings", "needs_restart"]
 
 LIVE_SECTIONS = ("tools", "toolsets", "mcp", "agent", "providers", "command_allowlist")
 """Sections in which most changes take effect without a restart of the runtime or gateway."""
@@ -154,6 +154,11 @@ def _find_value(config: Settings, key: str) -> Any:
     if section in ("toolsets", "providers"):
         return getattr(config, section).get(name)
     return get_value(config, key)
+
+
+def needs_restart(key: str) -> bool:
+    """Return True if a change of a setting takes effect in running gateways only after a restart."""
+    return key not in ALLOW_LISTS and _is_fixed(key)
 
 
 def _is_fixed(key: str) -> bool:

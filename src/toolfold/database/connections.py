@@ -7,6 +7,7 @@ sent, nothing has happened and the function runs once more on a new connection.
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -239,8 +240,7 @@ class Database:
             ) from None
         except (driver.OperationalError, driver.InterfaceError) as error:
             raise DatabaseUnavailable(
-                f"the database {self.address} cannot be used now: {_first_line(error)}."
-                " Check that it runs and that the setting `store` is right."
+                f"the database {self.address} cannot be used now: {_first_line(error)}. {_advise(error)}"
             ) from None
         except driver.Error as error:
             raise DatabaseError(
@@ -270,6 +270,14 @@ def describe_address(url: str) -> str:
 def _first_line(error: Exception) -> str:
     text = str(error).strip().splitlines()
     return shorten(text[0] if text else type(error).__name__, 300).rstrip(".")
+
+
+def _advise(error: Exception) -> str:
+    """Return what to do about a failed connection."""
+    # A failed connection has no error code, only the server's text.
+    if re.search(r'FATAL: +database ".*" does not exist', str(error)):
+        return "Create the database first (createdb), or correct the setting `store`."
+    return "Check that it runs and that the setting `store` is right."
 
 
 def _load_driver() -> Any:
