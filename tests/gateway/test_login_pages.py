@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -84,3 +85,14 @@ async def test_login_form_sent_by_a_script_of_another_website_is_refused(
             assert without_origin.status_code == 403
             own = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "navigate"}
             assert (await served.send_form(link, **own)).status_code == 303
+
+
+async def test_simultaneous_redirects_with_the_same_state_complete_one_login(
+    open_test_runtime: RuntimeOpener,
+) -> None:
+    with run_oauth_setup() as there:
+        async with serve(open_test_runtime, there.url) as served, httpx2.AsyncClient() as browser:
+            start = await served.send_form(served.pages.make_link(served.user_id, "notes"))
+            callback = (await browser.get(start.headers["location"])).headers["location"]
+            answers = await asyncio.gather(*(served.http.get(callback) for _ in range(8)))
+    assert sorted(each.status_code for each in answers) == [200] + [403] * 7

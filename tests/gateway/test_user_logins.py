@@ -298,17 +298,6 @@ async def test_login_page_does_not_make_browsers_hide_the_origin_of_its_form(set
     assert page.headers["referrer-policy"] == "same-origin"
 
 
-async def test_simultaneous_redirects_with_the_same_state_complete_one_login(setup: Setup) -> None:
-    for _ in range(3):
-        link = await setup.get_link("ann")
-        browser = UserBrowser()
-        callback = browser.follow_to_callback(browser.send_token(link, setup.tokens["ann"]))
-        async with httpx2.AsyncClient(cookies=browser.cookies, timeout=TIMEOUT_S) as http:
-            answers = await asyncio.gather(*(http.get(callback) for _ in range(8)))
-        assert sorted(each.status_code for each in answers) == [200] + [403] * 7
-        setup.credentials.remove(setup.users["ann"])
-
-
 async def test_redirect_with_a_wrong_or_reused_state_or_from_another_browser_is_refused(
     setup: Setup,
 ) -> None:
