@@ -1,4 +1,4 @@
-"""Command line: `python -m shellverdict "rm -rf build"`."""
+"""Command-line interface: `python -m shellverdict "rm -rf build"` judges a command."""
 
 from __future__ import annotations
 

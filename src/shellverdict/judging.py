@@ -313,7 +313,7 @@ def _failure_finding(command: str) -> Finding:
 
 
 def _unique_runs(runs: Iterable[ProgramRun]) -> list[ProgramRun]:
-    """Return the program runs without those that every rule would treat like an earlier run."""
+    """Return the program runs without duplicates: runs that match the same rules as an earlier run."""
     unique: dict[object, ProgramRun] = {}
     for run in runs:
         stdin_key = None if run.stdin is None else (run.stdin.text, run.stdin.taints)

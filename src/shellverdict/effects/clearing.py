@@ -24,7 +24,7 @@ _GENERATED = split_names("site public _site book _book")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ClearingRule:
-    """Condition under which a build tool empties its output directory, and arguments naming the directory.
+    """Rule that says when a build tool empties its output directory, and which arguments name the directory.
 
     `words` is the subcommand. One of `switches` must be given, unless there are none; with one of `unless`
     nothing is emptied. `implicit` means that directories inside the project are emptied without the switch.
@@ -123,7 +123,7 @@ _FALSE = split_names("false 0 no off")
 
 
 def find_clearing_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield a deletion effect for each output directory that a build tool empties, unless nothing is lost."""
+    """Yield a deletion effect for each output directory that a build tool empties with a loss of data."""
     argv = _strip_launcher(context.run.argv)
     for rule in _CLEARING_RULES.get(argv[0].lower(), ()) if argv else ():
         for word in _cleared_directories(rule, argv, context.run.env_assignments):

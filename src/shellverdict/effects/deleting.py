@@ -219,7 +219,7 @@ _XARGS_OPTION = re.compile(
 
 
 def _passes_on_results(run: ProgramRun) -> bool:
-    """Return True if a command run by `xargs` gets its arguments from another program, not from a file."""
+    """Return True if `xargs` reads the output of another program, such as `find`, and not a file."""
     if run.stdin is None or run.stdin.text is not None or run.stdin.taints:
         return False
     if run.name != "xargs":

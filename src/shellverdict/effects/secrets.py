@@ -69,7 +69,7 @@ def _prints_remote_secrets(context: RunContext, name: str) -> bool:
 
 
 def _may_reveal_or_send(run: ProgramRun, name: str) -> bool:
-    """Return False if a program neither prints nor sends files, so that it needs no further check."""
+    """Return True if a program may print or send the content of files."""
     return name in _REVEALING_OR_SENDING or bool(run.redirects) or reads_confidential_input(run)
 
 

@@ -213,7 +213,7 @@ def _cloud_upload_sources(run: ProgramRun) -> Iterator[Word]:
 
 
 def fetches_cloud_metadata(run: ProgramRun) -> bool:
-    """Return True if a program fetches the metadata address at which clouds provide credentials."""
+    """Return True if a program sends a request to the address from which clouds serve credentials."""
     return run.name.lower() in _FETCHERS and any(_METADATA_ADDRESS.search(word) for word in run.argv[1:64])
 
 

@@ -160,7 +160,7 @@ class CallScanner(ExpressionReader):
         return is_passed and action in ("delete", "tree", "tree-if")
 
     def _note_directory_walk(self, at: int) -> None:
-        """Record that code lists a directory (`opendir D, "."`), as a glob pattern for its files."""
+        """Record a glob pattern for the files of a directory that the code lists (`opendir D, "."`)."""
         name = self.tokens[at].text
         if name not in _DIRECTORY_WALKERS or (name == "find" and self.language not in ("perl", "ruby")):
             return

@@ -155,7 +155,7 @@ _VIM_SHELLS = frozenset({"system", "systemlist", "job_start", "termopen", "jobst
 
 
 def analyze_vim(code: str) -> tuple[CodeAnalysis, list[tuple[str, str]]]:
-    """Analyze Ex commands of vim; also return code of other languages among them as (language, code)."""
+    """Analyze Ex commands of vim; return the code of other languages in them as (language, code)."""
     analysis = AnalysisBuilder()
     others: list[tuple[str, str]] = []
     for line in code.split("\n"):

@@ -212,7 +212,7 @@ _CMD_DELETES = frozenset({"del", "erase", "rd", "rmdir"})
 
 
 def analyze_cmd(code: str) -> CodeAnalysis:
-    """Analyze cmd.exe commands; carets escape, `&` and `|` separate commands."""
+    """Analyze cmd.exe code, in which `^` escapes a character, and `&` and `|` separate commands."""
     analysis = AnalysisBuilder()
     for part in re.split(r"[&|\n]+", code.replace("^", "")):
         words = part.strip().strip('()"').split()

@@ -106,7 +106,7 @@ class PythonNames:
             self.values[name] = [*known, *(more if isinstance(more, list) else [more])][:1024]
 
     def bind_loop_target(self, target: ast.AST, items: ast.expr) -> None:
-        """Record the value of a loop variable; in a loop over files, the glob pattern for the files."""
+        """Record the value of a loop variable; in a loop over files, record a glob pattern for the files."""
         pattern = self._listed_files(items)
         names = [node for node in ast.walk(target) if isinstance(node, ast.Name)]
         folded = self.fold_value(items) if pattern is None else None

@@ -112,7 +112,7 @@ _DEBUGGER_SHELL_WORDS = ("shell", "she", "shel", "!", "platform shell", "pl sh")
 
 
 def analyze_debugger(code: str) -> tuple[CodeAnalysis, list[tuple[str, str]]]:
-    """Analyze gdb and lldb commands; also return the Python and C code among them as (language, code)."""
+    """Analyze gdb and lldb commands; return the Python and C code that they contain, as (language, code)."""
     analysis = AnalysisBuilder()
     others: list[tuple[str, str]] = []
     for line in code.split("\n"):

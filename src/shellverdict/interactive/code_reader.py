@@ -95,7 +95,7 @@ class CodeReader:
         return old_units, [*new_units, *rest]
 
     def _split_python(self, lines: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Split lines into complete Python statements and a rest, as an interactive interpreter does.
+        """Split lines into complete Python statements and an unfinished rest, as an interpreter does.
 
         A line that is not Python becomes a unit of its own, so that it does not affect the others. Every line
         is parsed together with the unfinished ones before it; raises BudgetExceeded if that is too much work.

@@ -67,7 +67,7 @@ class ProcessInput:
 
 
 def _prefix_lines(sign: str, text: str) -> list[str]:
-    """Put `sign` before every line of a program's input, so that no input line looks like a heading."""
+    """Put `sign` before every line of `text`, to distinguish input from headings of the description."""
     return [sign + line for line in text.removesuffix("\n").split("\n")] if text else []
 
 

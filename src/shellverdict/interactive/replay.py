@@ -144,7 +144,7 @@ def _runs_with_input(
 def _build_transcripts(
     process_input: ProcessInput, analysis: InputAnalysis
 ) -> list[tuple[Transcript, Transcript]]:
-    """Return pairs of input transcripts, each without and with the new text.
+    """Return pairs of transcripts of the process input: one without and one with the new text.
 
     If editing keys were typed, a second pair takes them as ordinary text.
     """
@@ -370,7 +370,7 @@ class _Replay:
             self.reader.preview_script(problem.script, frame.state, frame.context)
 
     def _check_new_line(self, frame: InterpreterFrame, earlier_lines: str, line: str) -> None:
-        """Judge a line that continues an unfinished command as a separate command too."""
+        """Judge the last lines of an unfinished command also without the lines before them."""
         if frame.expands_history and _has_history_reference(line):
             self.reader.add_effect(EffectKind.UNREADABLE, line, "the shell replaces it by an earlier command")
         if not earlier_lines or not (frame.has_earlier_lines or frame.may_miss_lines):
@@ -502,7 +502,7 @@ class _Replay:
 
 
 def _with_possible_line_loss(scenario: Scenario) -> Scenario:
-    """Return a copy of a process state in which another program may consume input of the innermost one."""
+    """Return a copy of a process state in which the innermost program may not receive every input line."""
     copy = scenario.copy()
     copy.innermost.may_miss_lines = True
     return copy

@@ -1,4 +1,4 @@
-"""Define the result of analyzing a command, its context, and how the analysis treats optional branches."""
+"""Define the input and the result of analyzing a command, and the policy for alternative branches."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ COMMAND_IN_ASSIGNED_SUBSCRIPT = re.compile(r"^\w+=\w+\[[^\]]*(?:\$\(|`)")
 
 
 def check_arguments(run: ProgramRun) -> Iterator[CommandEffect]:
-    """Yield an effect for each way in which a program's arguments make a shell run a hidden command."""
+    """Yield an effect for each kind of hidden command that a program's arguments make a shell run."""
     words = run.argv[1:]
     if any(word.startswith("BASH_FUNC_") for word in words):
         yield _unreadable(run, "a shell function is passed in an environment variable")

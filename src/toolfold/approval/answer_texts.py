@@ -30,7 +30,7 @@ _MAX_COVERS_CHARS = 200
 
 
 def explain_answer(answer: Answer, request: ApprovalRequest) -> str:
-    """Return which calls an answer to an approval question permits, and for how long."""
+    """Return a text that says which calls an answer to an approval question permits, and for how long."""
     named = (_show_line(each, _MAX_KIND_CHARS) for each in request.kinds)
     return _MEANINGS[answer].format(
         kinds=" or ".join(named) or "command found by the same rules",

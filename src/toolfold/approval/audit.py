@@ -38,7 +38,7 @@ _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | _BINARY | getattr(os, "O_NOFOLL
 
 
 class DecisionLog(ABC):
-    """A log of approval decisions. `redact` removes secrets from entries."""
+    """Base class of logs of approval decisions, which removes secrets from the entries."""
 
     place = ""
     """Where the audit log is stored, as text for a person: a path or the name of a database."""
@@ -61,7 +61,7 @@ class DecisionLog(ABC):
         self._append(stamped)
 
     def verify(self, known: str = "") -> ChainReport:
-        """Check that no stored entry was changed, removed or added later.
+        """Check by the hash chain that no audit log entry was changed, removed or inserted.
 
         `known` is the hash of an entry that was noted earlier and must still exist.
         """
@@ -131,7 +131,7 @@ class AuditLog(DecisionLog):
                         return opened
 
     def _is_newest_rotated(self, opened: Sequence[tuple[int, int]]) -> bool:
-        """Return False if the audit log was rotated after the given files were opened."""
+        """Return True if the first opened file is the most recently rotated log file."""
         try:
             newest = self._rotated_file(1).stat()
         except FileNotFoundError:

@@ -114,7 +114,7 @@ class CallAnalysis:
 
     @property
     def allowlist_spellings(self) -> tuple[str, ...]:
-        """Return the allow-list entries that match the call, one per tool name; the first can be saved."""
+        """Return the matching allow-list entries, one per name of the tool; only the first one is saved."""
         called = f"{TOOL_PREFIX}{_listed_name(self.tool)} "
         if not self.allowlist_entry.startswith(called):
             return (self.allowlist_entry,)
@@ -454,7 +454,7 @@ def _nested_commands(args: Json) -> Iterator[str]:
 
 
 def _join_verdicts(verdicts: list[Verdict]) -> Verdict:
-    """Join the verdicts on all commands and process inputs of one tool call."""
+    """Combine the verdicts on all commands and process inputs of one tool call into one verdict."""
     if len(verdicts) == 1:
         return verdicts[0]
     findings: list[Finding] = []

@@ -202,7 +202,7 @@ class DecisionChain:
 
 
 def _is_described_by_rules(analysis: CallAnalysis) -> bool:
-    """Return True if danger rules describe the whole call, and no such rule protects Toolfold itself."""
+    """Return True if a fully analyzed call matches danger rules and changes no settings or startup files."""
     verdict = analysis.verdict
     is_opaque = verdict.unread or not _OPAQUE_CATEGORIES.isdisjoint(_categories_of(analysis))
     return bool(verdict.findings) and not is_opaque and not _affects_protection(analysis)

@@ -79,7 +79,7 @@ class ApprovalPreview:
 
 
 class QuestionEvents(Protocol):
-    """Publishes an event when a person is asked for approval, and an event with the answer."""
+    """Interface for publishing an event for each approval question, and an event for its answer."""
 
     def ask_approval(self, request: ApprovalRequest, context: CallContext) -> None: ...
 
@@ -123,7 +123,7 @@ class Approval:
         self._analyzer.own_servers = frozenset(servers)
 
     def with_approver(self, approver: Approver) -> Approval:
-        """Return a copy of this `Approval` that asks another approver.
+        """Return a copy of this `Approval` that asks the given approver.
 
         Session grants, rules and the audit log are shared with the original.
         """

@@ -28,7 +28,7 @@ _ANSWER_GRACE_S = 5.0
 
 
 class QuestionUnanswered(Exception):
-    """Raised by an approver if a person gave no answer.
+    """Raised by an approver if nobody answered the approval question.
 
     The message completes "it needs approval, and …".
     """
@@ -48,7 +48,7 @@ class UntrustedClient(Exception):
 async def ask(
     approver: Approver | None, request: ApprovalRequest, loops: EventLoops, seconds: float
 ) -> Decision:
-    """Ask the approver and return the answer as a decision."""
+    """Ask the approver whether a tool call may run, and return the answer as a decision."""
     if approver is None:
         return Decision(False, DecidedBy.NOBODY, f"{request.reason}, and nobody could be asked for approval")
     try:
@@ -106,7 +106,7 @@ class PendingQuestions:
     async def ask_once(
         self, key: object, ask_now: Callable[[], Awaitable[Decision]], *, seconds: float
     ) -> Decision:
-        """Ask a question and return the answer; if another call is already asking it, wait for that answer.
+        """Ask an approval question, or wait for the answer if another tool call is already asking it.
 
         If the asking caller is cancelled, the next one in line asks again.
         """
@@ -124,7 +124,7 @@ class PendingQuestions:
     async def ask_unless_decided(
         self, topic: object, asking: Coroutine[Any, Any, Decision], decide: Callable[[], Decision | None]
     ) -> Decision:
-        """Wait for the answer to a question; withdraw the question if `decide` returns a decision first."""
+        """Wait for an approval answer; withdraw the question if `decide` returns a decision first."""
         task = asyncio.create_task(asking)
         try:
             while True:
@@ -143,7 +143,7 @@ class PendingQuestions:
             await asyncio.wait({task})
 
     def notify_waiting(self, topic: object) -> None:
-        """Wake all calls that wait for an answer on `topic`; each checks if it still needs the answer."""
+        """Wake all tool calls that wait on `topic`, so that each checks if it still needs approval."""
         with self._lock:
             listening = list(self._listeners.get(topic, ()))
         for each in listening:
@@ -174,7 +174,7 @@ class PendingQuestions:
                 each.set_result(decision)
 
     def _join_queue(self, key: object) -> _AnswerWaiter | None:
-        """Return a waiter for the answer if another call already asks the question `key`; otherwise None."""
+        """Return a waiter if another call is already asking the approval question `key`; otherwise None."""
         with self._lock:
             queue = self._waiters.get(key)
             if queue is None:
@@ -186,7 +186,7 @@ class PendingQuestions:
 
 
 class _AnswerWaiter:
-    """A call that waits, in its own event loop, for the answer to a question that another call asked."""
+    """Waiter for the answer to an approval question that another tool call has asked. Thread-safe."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

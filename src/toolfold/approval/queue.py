@@ -1,4 +1,4 @@
-"""Queue of approval requests that a web page, a bot or a gateway answers.
+"""Queue of approval questions that a web page, a bot or a gateway answers.
 
 An `ApprovalQueue` is an approver: pass it to a runtime or a session. The front end lists the questions
 and answers by id. An id is random and valid for one answer to one question; afterwards, or when nothing
@@ -36,14 +36,14 @@ class StaleQuestion(ToolfoldError):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One pending approval request, and the time at which it was made (seconds since 1970)."""
+    """Pending approval question, and the time at which it was asked (seconds since 1970)."""
 
     id: str
     request: ApprovalRequest
     since: float
 
     def as_json(self) -> Json:
-        """Return the question as JSON for a web page; deceptive characters are escaped."""
+        """Return the approval question as JSON for a web page, with deceptive characters escaped."""
         request = self.request
         return {
             "id": self.id,
@@ -81,7 +81,7 @@ class _OpenQuestion:
 
 
 class ApprovalQueue:
-    """An approver whose questions are answered by another part of the program.
+    """Queue of approval questions, which another part of the program answers. Used as an approver.
 
     `changed` is called, in the thread of the change, whenever the list of questions changes.
     """
@@ -120,7 +120,7 @@ class ApprovalQueue:
         return tuple(each for each in questions if session_id in (None, each.request.session_id))
 
     def answer(self, question_id: str, answer: Answer | str | bool) -> None:
-        """Answer a pending question. Raises StaleQuestion, or ToolfoldError if the answer was not offered."""
+        """Answer a pending approval question. Raises StaleQuestion if the question is not pending."""
         with self._lock:
             waiting = self._open.get(question_id)
             if waiting is None:

@@ -1,4 +1,4 @@
-"""Runs Python code in a terminal environment (host, container or remote machine); the code can call tools.
+"""Run Python code, which can call tools, in a terminal environment (host, container or remote machine).
 
 `relay.py` and `child.py` run in the environment and use only the standard library. `run.py` is their
 counterpart in the runtime. Everything that arrives from the environment is untrusted: the code can request

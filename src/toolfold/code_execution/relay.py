@@ -44,7 +44,7 @@ class Relay:
         self._first_line = json.dumps({"code": setup["code"], "tools": setup["tools"]}).encode() + b"\n"
 
     def run(self) -> int:
-        """Relay tool calls, replies and output until the code ends, and return the exit code of the code."""
+        """Relay tool calls, replies and output until the code's process ends, and return its exit code."""
         output = threading.Thread(target=self._relay_output, daemon=True)
         output.start()
         for work in (self._relay_requests, self._relay_replies):

@@ -1,4 +1,4 @@
-"""Runs Python code in a terminal environment and answers the tool calls of the code, within limits.
+"""Run Python code in a terminal environment and run the tools that the code calls, within limits.
 
 Reads the frames that `relay.py` writes. A frame starts with the secret token of this run, which the executed
 code does not get; a line without the token, such as a message of the shell, counts as output. Knows nothing

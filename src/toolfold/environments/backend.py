@@ -31,7 +31,7 @@ class Readiness:
 
 
 class Channel(Protocol):
-    """Streams and exit code of a program that runs on the target machine. Every wait can be cancelled."""
+    """Channel to a program on the target machine: its streams and exit code. Every wait can be cancelled."""
 
     async def read(self) -> bytes:
         """Return the next bytes of the program's output; empty at the end of the output.
@@ -65,7 +65,7 @@ class Channel(Protocol):
 
 
 class Backend(ABC):
-    """Access to one machine, container or sandbox. `open`, `spawn` and `close` use a single event loop."""
+    """Backend for one machine or container. `open`, `spawn` and `close` must run in the same event loop."""
 
     name: str
     """Name of the backend in the configuration."""
@@ -92,7 +92,7 @@ class Backend(ABC):
     @property
     @abstractmethod
     def home(self) -> str:
-        """Return the absolute path of the directory in which new tasks start. Available after `open`."""
+        """Return the absolute path of the directory in which shell sessions start. Available after `open`."""
 
     @property
     def shared_directories(self) -> Sequence[tuple[str, str]] | None:

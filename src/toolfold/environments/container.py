@@ -44,7 +44,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSpec:
-    """Specification of a container. Everything not listed here is forbidden in the container."""
+    """Specification of a container: image, mounts, user, network access and resource limits."""
 
     image: str
     home: str = "/workspace"

@@ -1,4 +1,4 @@
-"""Detect the end of a command by an unguessable mark that its shell prints after the output.
+"""Detect the end of a command by a random mark that its shell prints after the output.
 
 The shell on the target ends the output with an unguessable mark, which contains the exit code and the
 working directory. It cannot be confused with a failure of the client program, and it arrives even if
@@ -38,7 +38,7 @@ class EndMarkParser:
         self._pending = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes that are output; bytes that may be part of the end mark are returned later."""
+        """Return the output in the received bytes, without final bytes that may belong to the end mark."""
         if self.exit:
             return b""
         data, self._pending = self._pending + data, b""

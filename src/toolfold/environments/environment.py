@@ -46,7 +46,7 @@ class EnvironmentLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """Result of a foreground command. A non-zero exit code does not raise."""
+    """Result of a foreground command: output, exit code, working directory and duration."""
 
     output: str
     exit_code: int | None
@@ -96,7 +96,7 @@ class Environment:
         await self._runner.ensure_guard()
 
     def working_directory(self, task: str = DEFAULT_TASK) -> str:
-        """Return the working directory of a task after its last finished command."""
+        """Return the working directory of the shell session `task` after its last finished command."""
         return self._directories.get(task) or self.backend.home
 
     async def run(
@@ -222,7 +222,7 @@ class Environment:
         pty: TerminalSize | None = None,
         watch_words: Sequence[str] = (),
     ) -> BackgroundProcess:
-        """Start a background process in the working directory of its task, without a time limit.
+        """Start a background process without a time limit, by default in the directory of `task`.
 
         `processes.take_notices` reports its end, and lines of its log that contain one of `watch_words`.
         """

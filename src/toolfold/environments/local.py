@@ -33,7 +33,7 @@ class Local(Backend):
     name = "local"
 
     def __init__(self, *, home: Path, state_dir: Path, environment: Mapping[str, str]) -> None:
-        """Store the settings. Tasks start in `home`; Toolfold's own files are in `state_dir`."""
+        """Store the settings: shell sessions start in `home`; Toolfold's own files are in `state_dir`."""
         self._home, self._state = home, state_dir
         self._environment = {"PATH": _DEFAULT_PATH, **safe_variables(environment)}
 

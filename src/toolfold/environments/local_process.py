@@ -193,7 +193,7 @@ class LocalProcess:
             _resolve_future(ready)
 
     async def _wait_ready(self, descriptor: int, add: _Add, remove: _Remove) -> None:
-        """Wait until a file descriptor is ready, or until this object closes it."""
+        """Wait until a file descriptor is ready, or until the `close` method closes it."""
         ready = _watch_descriptor(descriptor, add)
         self._waiters.add(ready)
         try:

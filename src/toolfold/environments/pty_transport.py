@@ -282,6 +282,6 @@ _BOOTSTRAP_LINE = (
 
 
 async def _ignore_errors(work: Awaitable[object]) -> None:
-    """Await the work and ignore its errors, because a lost connection is detected elsewhere."""
+    """Await `work` and ignore its exceptions, because a lost connection is detected elsewhere."""
     with contextlib.suppress(Exception):
         await work

@@ -45,7 +45,7 @@ trap 'code=$?; printf "\\036%s %s \\036%s" "$mark" "$code" "$mark"' EXIT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSpec:
-    """A command to run, with its task, directory and terminal."""
+    """A command to run, with its shell session (`task`), working directory and terminal size."""
 
     text: str
     task: str
@@ -87,7 +87,7 @@ class CommandRunner:
         return await self._start_program(guard, [*entry, *argv], end_mark, command.pty)
 
     async def build_argv(self, guard: Guard, command: CommandSpec, mark: str) -> list[str]:
-        """Return the arguments that run a command in its task's directory.
+        """Return the argument list that runs a command in the directory of its shell session (`task`).
 
         The program prints `mark` when it ends or, if `mark` is `@` and a path, creates that file when it
         starts.
@@ -196,7 +196,7 @@ class CommandRunner:
             return False
 
     async def stop(self, running: RunningCommand) -> bool:
-        """Terminate a command repeatedly until none of its processes is left.
+        """Terminate a command; retry until none of its processes is left. Return False if that fails.
 
         It may start only after the guard has looked for it.
         """
@@ -208,7 +208,7 @@ class CommandRunner:
         return False
 
     async def ask_guard(self, question: Callable[[Guard], Awaitable[T]]) -> T:
-        """Return the guard process's answer to a question; if the guard is lost, start a new guard first."""
+        """Send a request to the guard process, which is restarted if it was lost, and return the answer."""
         for _ in range(2):
             with contextlib.suppress(GuardLost):
                 return await question(await self.ensure_guard())

@@ -34,7 +34,7 @@ class TrialResult:
 
 
 class _TrialFailed(Exception):
-    """A step of the trial run had an unexpected result."""
+    """Raised when a step in the trial run of an environment has an unexpected result."""
 
 
 async def check_readiness(check: Callable[[], Awaitable[Readiness]]) -> Readiness:
@@ -78,7 +78,7 @@ async def _run_trial(step: str, work: Awaitable[None]) -> TrialResult:
 
 
 class _TrialSuite:
-    """The steps of a trial run, in a temporary directory on the target."""
+    """Steps that try an environment in a temporary directory on its machine or container."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment

@@ -17,7 +17,7 @@ __all__ = ["answer_message", "answer_message_sync"]
 
 
 async def answer_message(session: Session, message: Any) -> list[Json]:
-    """Run the tool calls in a model's message, and return the messages for the history.
+    """Run the tool calls in a model's message; return the message and the results for the history.
 
     These messages are the reply, and the results of its calls if it has any.
     """

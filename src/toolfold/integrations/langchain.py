@@ -71,7 +71,7 @@ class ToolCallNode:
         self._tools = SessionTools(session)
 
     async def __call__(self, state: Mapping[str, Any]) -> Json:
-        """Run the tool calls of the last message, and return their results as an update of the state."""
+        """Run the tool calls of the last message and return the results as an update of the graph's state."""
         last = state["messages"][-1]
         calls = [ToolCall(each["name"], each["args"], each["id"] or "") for each in last.tool_calls]
         return {"messages": [convert_result(each) for each in await self._tools.call_all(calls)]}

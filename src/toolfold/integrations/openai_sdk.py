@@ -16,7 +16,7 @@ __all__ = ["answer_chat", "answer_chat_sync", "answer_response", "answer_respons
 
 
 async def answer_chat(session: Session, completion: Any) -> list[Json]:
-    """Run the tool calls in a chat completion, and return the messages for the history.
+    """Run the tool calls in a chat completion; return its message and the results for the history.
 
     These messages are the reply, and the results of its calls if it has any.
     """
@@ -33,7 +33,7 @@ def answer_chat_sync(session: Session, completion: Any) -> list[Json]:
 
 
 async def answer_response(session: Session, response: Any) -> list[Json]:
-    """Run the function calls in a reply of the Responses API, and return the items for the next input.
+    """Run the function calls in a reply of the Responses API; return its items and the results as next input.
 
     These items are those of the response, and the results of its calls.
     """

@@ -33,20 +33,20 @@ class SessionTools:
         return copy_definitions([*turn.offered, *bridge])
 
     async def select(self, messages: str | Sequence[Mapping[str, Any]]) -> list[Definition]:
-        """Begin a turn and return the definitions of the tools to show for a conversation."""
+        """Begin a turn and return the definitions of the tools that fit a conversation."""
         turn = await self.session.prepare(messages)
         return turn.definitions()
 
     def select_sync(self, messages: str | Sequence[Mapping[str, Any]]) -> list[Definition]:
-        """Begin a turn like `select`, from synchronous code."""
+        """Do the same as `select`, from synchronous code."""
         return self.session.definitions(messages)
 
     async def select_names(self, messages: str | Sequence[Mapping[str, Any]]) -> frozenset[str]:
-        """Begin a turn and return the names of the tools to show for a conversation."""
+        """Begin a turn and return the names of the tools that fit a conversation."""
         return _shown_names(await self.session.prepare(messages))
 
     def select_names_sync(self, messages: str | Sequence[Mapping[str, Any]]) -> frozenset[str]:
-        """Begin a turn like `select_names`, from synchronous code."""
+        """Do the same as `select_names`, from synchronous code."""
         return _shown_names(self.session.assemble(messages))
 
     async def keep_selected(

@@ -59,7 +59,7 @@ class Redaction:
         return shown if len(text) <= self._window and len(redacted) <= self._max_chars else shown + _TRUNCATED
 
     def contains_secret(self, text: str) -> bool:
-        """Return True if a text contains a secret of any kind. The text must be short."""
+        """Return True if a short text contains a secret of any kind."""
         plain = text.replace(_PADDING, "")
         return self._redact_once(plain) != plain
 

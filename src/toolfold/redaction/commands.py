@@ -185,7 +185,7 @@ def _find_in_login(word: TextWord, sign: str) -> Iterator[Span]:
 
 
 def _remaining_span(word: TextWord, offset: int, sign: str = "") -> Iterator[Span]:
-    """Yield the span of a word after an offset, or after the first `sign` from there, unless it is empty."""
+    """Yield the span of a word from `offset` on or, with `sign`, the span after the next `sign`."""
     if sign:
         located = word.text.find(sign, offset)
         if located < 0:

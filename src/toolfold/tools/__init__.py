@@ -62,7 +62,7 @@ class OutsideText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Components of the runtime for built-in tools."""
+    """Components and settings of the runtime that the built-in tools use."""
 
     workspace: Workspace
     terminal: EnvironmentThread | None = None

@@ -124,7 +124,7 @@ class CodeTool:
         loop = asyncio.get_running_loop()
 
         async def call_tool(name: str, arguments: Json) -> Json:
-            """Call a tool for the executed code, in the event loop of the handler instead of the terminal."""
+            """Call a tool for the executed code, in the handler's event loop, not the environment's loop."""
             work = asyncio.run_coroutine_threadsafe(_make_reply(nested, name, arguments), loop)
             return await asyncio.wrap_future(work)
 

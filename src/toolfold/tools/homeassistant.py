@@ -227,7 +227,7 @@ class HomeTools:
             )
 
     async def _page(self, key: str, found: list[Any]) -> Json:
-        """Return a list as text, truncated at the limit; passages that look like instructions are marked."""
+        """Return at most MAX_LISTED items as text, with passages that look like instructions marked."""
         rest = {"total": len(found), "note": f"Only the first {MAX_LISTED} are shown. Narrow the search."}
         lines = [each if isinstance(each, str) else _to_text(each) for each in found[:MAX_LISTED]]
         text = await self.outside_text.mark("\n".join(lines))

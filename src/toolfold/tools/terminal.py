@@ -174,7 +174,7 @@ def tools(services: Services) -> list[Tool]:
 
 
 def needs_context(tool: Tool) -> bool:
-    """Return True if approval of a tool's calls depends on the working directory or earlier input."""
+    """Return True if approval of a tool's calls depends on the directory or on a process's earlier input."""
     called = (tool.source, tool.name)
     return called == _PROCESS_TOOL or called in _DIRECTORY_TOOLS
 

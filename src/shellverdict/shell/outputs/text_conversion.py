@@ -24,7 +24,7 @@ def encode_text(text: str) -> bytes | None:
 
 
 def rejoin_bytes(text: str) -> str:
-    """Return the text with characters that stand for single bytes combined into UTF-8 characters."""
+    """Combine surrogates, each of which stands for one byte, into the UTF-8 characters that they encode."""
     data = encode_text(text)
     return text if data is None else decode_bytes(data)
 
