@@ -26,7 +26,7 @@ def load_catalog(file: Path) -> list[Tool]:
 
 
 def parse_catalog(content: bytes, *, where: str) -> list[Tool]:
-    """Parse the tools in the bytes of a catalog file; `where` names the catalog in a SourceError."""
+    """Parse the tools in the bytes of a catalog file; `where` is the catalog's name in error messages."""
     return list(parse_json_lines(io.BytesIO(content), _parse_entry, where=where))
 
 

@@ -1,1 +1,1 @@
-"""Tools from MCP servers: connections, supervision, and the decision which tools to trust."""
+"""Tools from MCP servers: connections, supervision, and a trust policy for the tools."""

@@ -35,7 +35,7 @@ class BackgroundLoop:
         return asyncio.run_coroutine_threadsafe(work, self._ensure_running())
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the event loop's thread and await its result; cancellation is passed on.
+        """Run a coroutine in the event loop's thread and await its result; cancelling the caller cancels it.
 
         Does the same as waiting for `submit`, with fewer steps, because every tool call waits for it.
         """

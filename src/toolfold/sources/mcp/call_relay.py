@@ -67,13 +67,13 @@ class CallRelay(CallOrigin):
 
 
 def only_client_relay(relays: list[CallRelay]) -> CallRelay | None:
-    """Return the relay of the client with a call in progress; None if there is no such client or several."""
+    """Return the relay of the only client with a call in progress; None if no client or several have one."""
     clients = {each.client for each in relays}
     return relays[-1] if len(clients) == 1 else None
 
 
 def name_requesting_server(params: Any, server: str) -> Any:
-    """Add the server's name to the message of its request, so that it cannot impersonate other senders."""
+    """Add the server's name to its message to the user, so that it cannot impersonate other senders."""
     return params.model_copy(
         update={"message": f"The server {server!r} asks: {remove_invisible(params.message)}"}
     )

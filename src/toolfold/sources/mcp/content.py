@@ -48,7 +48,7 @@ _TEXT_TYPES = ("application/json", "application/xml", "application/yaml", "appli
 
 @dataclass(frozen=True, slots=True)
 class McpResponse(SourceResponse):
-    """Result of an MCP server, or the error that it returned."""
+    """Response of an MCP server: a result or an error."""
 
     result: mcp_types.Result | Exception | Mapping[str, Any]
 

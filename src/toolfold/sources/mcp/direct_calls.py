@@ -57,7 +57,7 @@ _EVENT_FIELDS = (b"event:", b"data:", b"id:")
 
 
 class HandoverTransport(httpx2.AsyncBaseTransport):
-    """HTTP transport that answers a request with the response stored by `hand_over`, or sends the request."""
+    """HTTP transport that uses a response stored by `hand_over` or, if there is none, sends the request."""
 
     def __init__(
         self, inner: httpx2.AsyncBaseTransport, find_request_id: Callable[[httpx2.Request], Any]
@@ -126,7 +126,7 @@ class DirectCalls:
         """Tasks that read the rest of a response."""
 
     def wrap(self, send: SendRawRequest, requests: RawRequests) -> SendRawRequest:
-        """Return a function that sends tool calls over persistent connections, and all else with `send`."""
+        """Return a function that sends tool calls over persistent connections, other requests with `send`."""
 
         async def send_request(
             method: str, params: Mapping[str, Any] | None, opts: Any = None, **options: Any
@@ -169,7 +169,7 @@ class DirectCalls:
     async def _call(
         self, id_: int, params: Mapping[str, Any], opts: Mapping[str, Any], requests: RawRequests
     ) -> JSONRPCResponse | JSONRPCError | None:
-        """Send a tool call; return its response, or None if the SDK's transport must send or handle it."""
+        """Send a tool call and return its response; None if the call must be left to the SDK's transport."""
         with trace_request("tools/call", id_, params) as trace:
             request = self._render_request(id_, params, opts, trace.context)
             if request is None:
@@ -231,7 +231,7 @@ class DirectCalls:
     async def _exchange(
         self, id_: int, request: bytes
     ) -> JSONRPCResponse | JSONRPCError | httpx2.Response | httpx2.TransportError:
-        """Send a tool call; return its response or, if the SDK must handle it, the HTTP response or error."""
+        """Send a tool call; return its JSON-RPC response or, for the SDK, the HTTP response or error."""
         try:
             connection = await self._pool.take(self._origin, self._connect_timeout_s)
         except ExchangeFailed as error:

@@ -56,7 +56,7 @@ _DECLINE, _CANCEL = ElicitationReply("decline"), ElicitationReply("cancel")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InteractionCallbacks:
-    """Functions that ask a person or the model on behalf of a server; None for a function that is missing."""
+    """Callbacks that ask a person or the model on behalf of a server; each of them may be None."""
 
     elicit: Elicit | None = None
     sampler: Sampler | None = None

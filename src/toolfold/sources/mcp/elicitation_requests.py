@@ -127,7 +127,7 @@ class SamplingRequest:
     """Names of models that the server prefers; they are not binding."""
 
     def to_approval_request(self) -> ElicitationRequest:
-        """Return a permission request that displays the whole prompt, up to the length limit."""
+        """Return a request for a person's permission that displays the sampling prompt, shortened if long."""
         lines = [f"system: {self.system}"] if self.system else []
         lines += [
             f"{each['role']}: {_block_text(block)}" for each in self.messages for block in each["content"]

@@ -278,7 +278,7 @@ def _guard_transport(
 def _limit_events(
     response: httpx2.Response, limiter: NotificationLimiter, max_event_bytes: int, id_: Any = None
 ) -> httpx2.Response:
-    """Drop events of a stream that exceed the rate limit; `id_` is the request that the stream answers."""
+    """Drop a stream's events above the rate limit; `id_` is the id of the request that the stream answers."""
     import httpx2
 
     if not response.headers.get("content-type", "").lower().startswith(_EVENT_STREAM):

@@ -82,7 +82,7 @@ def _read_entries(kind: _Kind, value: Any, problems: list[str]) -> Sequence[Any]
 
 
 def _repair_envelope(result: Mapping[str, Any], problems: list[str]) -> Json:
-    """Return the fields of a list result besides its entries (cursor, caching), valid in every revision."""
+    """Return a list result's cursor and caching fields, repaired to be valid in every protocol revision."""
     cursor = result.get("nextCursor")
     if cursor is not None and not isinstance(cursor, str):
         problems.append(
@@ -235,7 +235,7 @@ def _is_json_schema(schema: Any) -> bool:
 
 
 def _name_by(field: str) -> Callable[[Json, str, list[str]], None]:
-    """Return a repair function that copies another field of an entry to its missing name."""
+    """Return a function that copies the field `field` of a list entry to its missing name."""
 
     def repair(entry: Json, _protocol: str, _found: list[str]) -> None:
         if not isinstance(entry.get("name"), str):

@@ -108,7 +108,7 @@ class ListingCache:
             file.unlink(missing_ok=True)
 
     def _list_files(self, name: str) -> list[Path]:
-        """Return all cached files of a server, but not those of a server whose name begins like this one."""
+        """Return all cached files of a server, but no files of servers whose names start with its name."""
         own = re.compile(rf"{re.escape(name)}-[0-9a-f]{{{DIGEST_CHARS}}}\..*")
         files = self._directory.iterdir() if self._directory.is_dir() else ()
         return [each for each in files if own.fullmatch(each.name)]

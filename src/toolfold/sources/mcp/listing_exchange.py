@@ -81,7 +81,7 @@ class ListingExchange:
         return found
 
     def note_cached(self, name: str, settings: McpServerSettings, listing: Listing, age_s: float) -> None:
-        """Record that a tool list from the cache of this machine is used, which is `age_s` seconds old."""
+        """Record that this machine uses a cached tool list that is `age_s` seconds old."""
         key, checksum = compute_listing_key(name, settings), compute_listing_checksum(listing)
         with self._lock:
             self._applied_checksums[key] = checksum
@@ -102,7 +102,7 @@ class ListingExchange:
         self._start()
 
     def follow(self) -> None:
-        """Start to apply the tool lists that other replicas store in the database."""
+        """Start applying the tool lists that other replicas store in the database."""
         self._start()
 
     def close(self) -> None:

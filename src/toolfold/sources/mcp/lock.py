@@ -69,7 +69,7 @@ _NOTHING: Pins = MappingProxyType({})
 
 
 def lock_path(config: Config, server: str) -> Path:
-    """Return the path of a server's lock file: the project's if it defines the server, or the user's."""
+    """Return a server's lock file: the project's file if the project defines the server, else the user's."""
     declared = config.origins.get(f"mcp.servers.{server}", "")
     project = config.paths.project_file
     if project is not None and declared.startswith(f"project file {project}:"):
@@ -108,7 +108,7 @@ class PinStore(ABC):
         self._update(server, lambda block: {**(block or {}), **accepted})
 
     def record_updates(self, server: str, tools: Iterable[ListedTool], compared: Pins) -> None:
-        """Record new versions of accepted tools, if their changes need no review.
+        """Record new versions of accepted tools whose changes need no review.
 
         In a process started by a tool call nothing is written.
         """

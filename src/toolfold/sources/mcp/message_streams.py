@@ -7,7 +7,7 @@ from typing import Any, Self
 
 
 class MessageStream:
-    """One direction of a connection: messages that the SDK sends or receives."""
+    """Stream of messages in one direction of a connection, which the SDK sends or receives."""
 
     async def __aenter__(self) -> Self:
         return self

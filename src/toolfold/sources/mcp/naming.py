@@ -27,7 +27,7 @@ _AGENT_LABEL = "mcp_"
 
 @dataclass(frozen=True, slots=True)
 class McpToolName:
-    """All names of one tool of an MCP server."""
+    """Names of one MCP tool: for gateway clients, for agents, and in the form `mcp__<server>__<tool>`."""
 
     client: str
     agent: str
@@ -86,7 +86,7 @@ class _Namespace:
     """Unique tool names, each composed of the server's prefix and the server's name for the tool."""
 
     def __init__(self, label: str, prefixes: Mapping[str, str], taken: Iterable[str]) -> None:
-        """Create a namespace; `label` starts the names that need a hash to be unique or valid."""
+        """Create a namespace; `label` is the prefix of names that need a hash to be unique or valid."""
         self._label, self._prefixes, self._taken = label, dict(prefixes), frozenset(taken)
 
     def name_of(self, server: str, tool: str) -> str:
@@ -114,7 +114,7 @@ class _Namespace:
 
 
 def _digest_name(label: str, tool: str) -> str:
-    """Return a name with a hash of label and tool, for a tool whose plain name could also mean another tool.
+    """Return a name that contains a hash, for a tool whose plain name could also refer to another tool.
 
     `mcp__a__b__c` can mean tool `c` of server `a__b` or tool `b__c` of `a`. The longer digest is used: to
     collide with another server's tool takes 2**60 attempts.

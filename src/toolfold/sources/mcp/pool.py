@@ -154,7 +154,7 @@ class McpServers:
 
     @property
     def servers(self) -> Mapping[str, ServerSupervisor]:
-        """Return the supervisors of the servers in use; each change of the servers creates a new mapping."""
+        """Return the supervisors of the servers in use; a change of servers replaces this mapping."""
         return self._servers
 
     def open(self) -> None:
@@ -174,7 +174,7 @@ class McpServers:
                 self._starting[name] = start
 
     def _read_known_listing(self, name: str, settings: McpServerSettings) -> tuple[Listing, float] | None:
-        """Return the cached tool list of a server, else the list of another replica, and its age in seconds.
+        """Return a server's cached tool list or, if none is cached, another replica's list, with its age.
 
         Does not wait for the database if a list is cached: a newer list of another replica is adopted later.
         """
@@ -234,7 +234,7 @@ class McpServers:
         return True
 
     def update(self, config: Config) -> tuple[str, ...]:
-        """Apply a changed configuration's servers without waiting for them to start; return the differences.
+        """Apply the servers of a changed configuration without waiting for them; describe changed servers.
 
         What `add` and `remove` did in this runtime stays in force.
         """
@@ -256,7 +256,7 @@ class McpServers:
         return {name: each for name, each in (configured | self._added).items() if each.enabled}
 
     def _apply_settings(self) -> tuple[str, ...]:
-        """Start, stop and adjust servers to match the settings; return the differences."""
+        """Start, stop and adjust servers to match the settings; describe each changed server."""
         settings = self._effective_settings()
         changes = compare_servers(self._settings, settings)
         if not changes or self._closed:
@@ -382,7 +382,7 @@ class McpServers:
         }
 
     def find_holding_server(self, name: str) -> str | None:
-        """Return the server with a tool of this name, in any spelling, that awaits review; None if none."""
+        """Return the server whose tool of this name, in any spelling, awaits review; None if none does."""
         for server, held in tuple(self._held_tools.items()):
             if any(name in self._names.names_of(server, each.tool.name).all for each in held):
                 return server

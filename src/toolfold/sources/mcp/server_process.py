@@ -151,7 +151,7 @@ async def start_server(
 
 
 class _PosixProcess:
-    """Process in its own session, started without the event loop because uvloop would fork this process."""
+    """POSIX process in its own session, started without asyncio because uvloop would fork this process."""
 
     def __init__(
         self,

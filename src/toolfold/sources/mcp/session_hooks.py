@@ -42,7 +42,7 @@ def _count_entries(result: Any) -> int:
 
 
 def stamp_client_capabilities(session: Any, capabilities: Callable[[], Json | None]) -> None:
-    """Declare the gateway client's capabilities in requests to servers, in place of Toolfold's own.
+    """Declare the gateway client's capabilities, rather than Toolfold's, in requests to servers.
 
     Servers of the newest revision read them from every request.
     """

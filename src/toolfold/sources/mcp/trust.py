@@ -57,7 +57,7 @@ class HeldTool:
         return self.describe(self.tool.name)
 
     def describe(self, name: str) -> str:
-        """Return why the tool must be reviewed before use; `name` is the tool's name known to the reader."""
+        """Return why the tool must be reviewed before use; `name` is the tool name that the reader knows."""
         reasons = "".join(f"; {shorten(str(each), 300)}" for each in (*self.findings[:3], *self.changes[:3]))
         return f"{shorten(escape_hidden(name), 80)!r} {_REASON_TEXTS[self.reason]}{reasons}"
 

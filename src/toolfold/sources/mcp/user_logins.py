@@ -30,7 +30,7 @@ MakeLink = Callable[[str, str], str]
 
 
 class UserLogins:
-    """Repeats calls of users after they have logged in to the MCP server."""
+    """Asks users to log in to MCP servers, and repeats their calls after the login."""
 
     def __init__(self) -> None:
         self.make_link: MakeLink | None = None

@@ -63,7 +63,7 @@ def _read_scheme(name: str, value: Any) -> SecurityScheme | None:
 
 
 def suggest_variable(api: str, scheme: SecurityScheme, others: int) -> str:
-    """Suggest an environment variable for a credential; add the scheme's name if `others` is not 0."""
+    """Suggest a variable name for a credential; include the scheme's name if there are other schemes."""
     ending = {_BEARER: "TOKEN", _BASIC: "BASIC_AUTH", _KEY: "API_KEY"}[scheme.kind]
     middle = [word.upper() for word in split_words(scheme.name)] if others else []
     return "_".join([*(word.upper() for word in split_words(api)), *middle, ending])
@@ -84,7 +84,7 @@ class Credentials:
         return list(dict.fromkeys(name for name in names if name))
 
     def add_to(self, request: ApiRequest, alternatives: Sequence[Sequence[str]]) -> ApiRequest:
-        """Add credentials to the request: those of the first security alternative with all variables set.
+        """Add the credentials of the first security alternative whose environment variables are all set.
 
         Raises CallError with the names of the missing variables if there is none.
         """

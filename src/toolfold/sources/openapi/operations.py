@@ -165,7 +165,7 @@ class _CannotCall(ValueError):
 def read_operations(
     document: OpenApiDocument, *, prefix: str, base_url: str = ""
 ) -> tuple[list[ApiOperation], list[SkippedOperation]]:
-    """Return the operations of a document, named with the prefix, and the operations that were skipped.
+    """Return the operations of a document, with prefixed tool names, and the skipped operations.
 
     `base_url` is where requests will be sent; empty for the document's first server.
     """
@@ -230,7 +230,7 @@ class _OperationNames:
         yield by_path
 
     def _without_prefix(self, words: list[str]) -> list[str]:
-        """Return the words without a leading API name, because the prefix already contains it."""
+        """Remove a leading API name from an operation's words, because the tool prefix contains it."""
         own = split_words(self._prefix)
         return words[len(own) :] if words[: len(own)] == own and len(words) > len(own) else words
 
@@ -422,7 +422,7 @@ def _choose_argument(name: str, location: str, properties: Mapping[str, Any]) ->
 
 
 def _find_parameter_schema(parameter: Json) -> tuple[bool, Any]:
-    """Return True if a parameter's value is encoded as JSON, and the schema of the parameter."""
+    """Return whether a parameter's value is encoded as JSON, and the parameter's schema."""
     content = parameter.get("content")
     if isinstance(content, dict) and content:
         media = next(iter(content.values()))

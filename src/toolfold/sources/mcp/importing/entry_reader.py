@@ -33,7 +33,7 @@ _MAX_REMARK_CHARS = 300
 
 
 class EntryReader:
-    """Reads one server's entry in a configuration file; collects settings and remarks."""
+    """Reads one server's entry in a configuration file; collects its settings and remarks for the user."""
 
     def __init__(self, entry: Any, variables: Variables) -> None:
         if not isinstance(entry, Mapping):

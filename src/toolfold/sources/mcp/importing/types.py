@@ -48,7 +48,7 @@ class RejectedEntry:
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """Everything read from one configuration file; `problem` is set if it could not be read."""
+    """Result of importing one configuration file; `problem` is the error if the file could not be read."""
 
     source: ClientConfigFile
     servers: tuple[ImportedServer, ...] = ()

@@ -200,7 +200,7 @@ def login_status(
 def find_client_issuer(
     server: str, settings: McpServerSettings, logins: LoginStore, *, environment: Mapping[str, str]
 ) -> str:
-    """Return the issuer at which a configured client has logged in for the installation.
+    """Return the issuer of the installation's login, if the login belongs to the configured OAuth client.
 
     `logins` are those of the installation. Empty if no client is configured or it has not logged in. A server
     could otherwise name another issuer to a new user, which would receive the client's secret.
@@ -264,7 +264,7 @@ def _open_logins(logins: LoginStore | Path) -> LoginStore:
 async def _fetch_challenge(
     server: str, settings: McpServerSettings, url: str, environment: Mapping[str, str]
 ) -> Any:
-    """Send a ping without a token and return the server's 401 response, or an empty one for another status.
+    """Send a ping without a token; return the server's 401 response, or an empty response for other statuses.
 
     Raises NotStarted if the server cannot be reached.
     """

@@ -1,4 +1,4 @@
-"""Stored OAuth logins: JSON files readable only by their owner, or encrypted entries among the credentials.
+"""Stored OAuth logins: in JSON files readable only by their owner, or encrypted in the credential store.
 
 A login belongs to one server, URL, issuer and client, and an encrypted one to one user. Tokens of one issuer
 are never shown to another, and a token is only used for the URL it was issued for. An unreadable or untrusted
@@ -216,7 +216,7 @@ class FileLoginStore(LoginStore):
 
 
 class _LeaseRequest:
-    """Request for a lease in a thread, which can be withdrawn at any time. Thread-safe."""
+    """Request for a lease (exclusive use of a login) that can be withdrawn at any time. Thread-safe."""
 
     def __init__(self, open_credentials: Callable[[], CredentialStore], lease: Lease, seconds: float) -> None:
         self._open_credentials, self._lease, self._seconds = open_credentials, lease, seconds
@@ -240,7 +240,7 @@ class _LeaseRequest:
             return self._is_taken
 
     def release(self) -> None:
-        """Release the lease. If the database fails, the lease ends by itself."""
+        """Release the lease. If the database fails, the lease expires later."""
         with contextlib.suppress(DatabaseError, ConfigError):
             self._open_credentials().end_lease(self._lease)
 
@@ -323,7 +323,7 @@ class EncryptedLoginStore(LoginStore):
             raise
 
     def _save_again(self, login: Login) -> None:
-        """Store a refreshed login that could not be stored before, unless a newer one is stored meanwhile."""
+        """Store a refreshed login that could not be stored before, unless a newer login is already stored."""
         found = self._read(login.server)
         if found is None or found.obtained <= login.obtained:  # one that cannot be decrypted is replaced
             self._write(login, is_new=False)

@@ -50,7 +50,7 @@ class OAuthProvider(httpx2.Auth):
 
     @property
     def may_have_login(self) -> bool:
-        """Return False if there is no stored login, so that requests are sent without a token."""
+        """Return False if it is known that no login is stored; requests are then sent without a token."""
         return not self._is_loaded or self._login is not None
 
     def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:

@@ -42,7 +42,7 @@ class UnsavedLogins:
         self._closed = threading.Event()
 
     def add(self, user_id: str, login: Login, write: Write) -> None:
-        """Keep a login until `write` has stored it; try that again in a thread."""
+        """Keep a login that could not be stored; a thread calls `write` until the login is stored."""
         with self._changed:
             self._logins[user_id, login.server] = login, write
             if self._thread is None and not self._closed.is_set():
@@ -50,20 +50,20 @@ class UnsavedLogins:
                 self._thread.start()
 
     def find(self, user_id: str, server: str) -> Login | None:
-        """Return the login of a user at a server that could not be stored; None if there is none."""
+        """Return a user's unsaved login at a server; None if there is none."""
         with self._changed:
             found = self._logins.get((user_id, server))
         return found[0] if found else None
 
     def drop(self, user_id: str, server: str) -> None:
-        """Forget a login, because a newer one is stored now; wait until it is not being written."""
+        """Forget an unsaved login, because a newer one is stored; wait while the thread is writing it."""
         key = user_id, server
         with self._changed:
             self._logins.pop(key, None)
             self._changed.wait_for(lambda: self._writing != key)
 
     def close(self) -> None:
-        """End the thread, and try once more to store what is left."""
+        """End the thread, and try once more to store the remaining logins."""
         self._closed.set()
         with self._changed:
             thread = self._thread

@@ -154,7 +154,7 @@ _Rule = Callable[[Sentence, TextContext, _WeightSum], None]
 
 
 def find_instructions(text: str, context: TextContext) -> Iterator[Passage]:
-    """Yield the passages that look like injections; if there are none, the first such pair of sentences."""
+    """Yield the sentences that look like injections or, if there are none, the first such sentence pair."""
     if context.is_result or len(text) > MAX_EMBEDDED_CHARS:
         context = replace(context, without_embedding=True)
     windows = [_single_window(each) for each in split_sentences(text)]
@@ -585,7 +585,7 @@ def _requires_asking(sentence: Sentence) -> bool:
 
 
 def _is_negated(sentence: Sentence, group: str) -> bool:
-    """Return True if a negation precedes every phrase of the group in the sentence."""
+    """Return True if a negation precedes each phrase of a phrase group found in the sentence."""
     negations = sentence.positions.get("negation", ())
     positions = sentence.positions.get(group, ())
     return bool(negations and positions) and all(
