@@ -169,7 +169,7 @@ class BoundedProtocol(LimitedProtocol):
 
 
 def _abort_surplus(connections: Collection[BoundedProtocol], limit: int) -> None:
-    """Abort connections beyond the limit, starting with those that have waited longest for their client.
+    """Abort connections beyond the limit, beginning with stalled, idle and slow clients.
 
     Connections that were aborted in this turn of the loop are still in the set and no longer count.
     """
@@ -184,7 +184,7 @@ def _abort_surplus(connections: Collection[BoundedProtocol], limit: int) -> None
 
 
 def _rank_for_abort(connection: BoundedProtocol, now: float) -> tuple[int, float]:
-    """Return a sort key that orders clients that do not read, are idle or send slowly before new clients.
+    """Return a sort key that puts stalled, idle and slow clients before new clients.
 
     A request in progress comes last, the newest first.
     """

@@ -64,7 +64,7 @@ def build_question(request: ApprovalRequest) -> tuple[str, Json]:
 
 
 def parse_answer(action: str, content: object, request: ApprovalRequest) -> Answer:
-    """Return the user's approval answer from an elicitation result; accepting without a choice allows once.
+    """Return the user's approval answer in an elicitation result; accepting without a choice allows one call.
 
     Raises QuestionUnanswered if the client gives no sign that a person answered.
     """

@@ -107,7 +107,7 @@ class ClientSession:
 
     @property
     def is_busy(self) -> bool:
-        """Return True if closing the session would interrupt a call, a question to the user or a stream."""
+        """Return True if closing the session would interrupt a call, a paused call or an event stream."""
         return bool(self.active_calls or len(self.paused_calls) or self._listener._streams)
 
     def release_servers(self) -> None:

@@ -1,4 +1,4 @@
-"""Control socket that connects the user's commands, such as `enrich --through CLIENT`, to a gateway.
+"""Control socket through which CLI commands, such as `enrich --through CLIENT`, reach a running gateway.
 
 Each gateway has a Unix socket in the state directory, which only the user can open. A connection carries one
 request and one response, each a line of JSON; closing it cancels the request. Processes of tool calls are
@@ -83,7 +83,7 @@ def short_socket_path(directory: Path, name: str) -> Iterator[str]:
 
 @asynccontextmanager
 async def serve_control(gateway: Gateway) -> AsyncIterator[None]:
-    """Accept requests of the user's commands in the gateway's event loop, during an `async with` block.
+    """Serve requests of CLI processes in the gateway's event loop, during an `async with` block.
 
     A gateway without this socket works as well, so a failure to open it is only logged.
     """
@@ -153,7 +153,7 @@ class _ControlRequests:
             writer.close()
 
     async def _respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Json | None:
-        """Return the response to a command's request; None if the command closed the connection first."""
+        """Return the response to a CLI process's request; None if that process disconnects first."""
         try:
             if self._open > MAX_CONNECTIONS:
                 raise ControlError("the gateway is busy with other commands; try again later")
@@ -188,7 +188,7 @@ class _ControlRequests:
 
 
 async def _run_until_closed(answering: Any, reader: asyncio.StreamReader) -> Json | None:
-    """Await and return an answer; cancel it and return None if the command disconnects first."""
+    """Await and return a response; cancel it and return None if the CLI process disconnects first."""
     answer = asyncio.ensure_future(answering)
     closing = asyncio.ensure_future(reader.read(1))
     try:

@@ -143,7 +143,7 @@ class EarlyAnswers:
 
 
 class _EarlyConversation:
-    """State of the client's handshake, and the list results recorded in an earlier run."""
+    """Conversation with a stdio client while the gateway loads: handshake state and recorded list results."""
 
     def __init__(self, record: ListingRecord) -> None:
         self._record = record

@@ -221,7 +221,7 @@ class _EarlySession:
 
 
 class _EarlyHttpConversation:
-    """Recorded answers for clients that connect while the gateway is loading."""
+    """Conversation with HTTP clients while the gateway loads; it sends answers recorded in an earlier run."""
 
     def __init__(self, record: ListingRecord, start: HttpStart) -> None:
         self._record, self.start = record, start

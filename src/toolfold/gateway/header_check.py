@@ -17,7 +17,7 @@ SchemaLookup = Callable[[str], None]
 
 
 class HeaderCheck:
-    """Skips the SDK's tool listing in each call while no tool declares arguments in HTTP headers."""
+    """Skips the SDK's header check, which lists all tools, while no tool declares arguments in headers."""
 
     def __init__(self, tools: Callable[[], Snapshot]) -> None:
         self._tools = tools

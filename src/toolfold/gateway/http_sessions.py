@@ -80,7 +80,7 @@ class SessionUse:
 
     @contextmanager
     def count_request(self, session: str, is_open: Callable[[str], bool]) -> Iterator[None]:
-        """Count a request of a session as in progress, which keeps the session in use until it ends."""
+        """Count a request as in progress; its session is in use until the request ends."""
         self._requests[session] += 1
         try:
             yield
@@ -99,7 +99,7 @@ class SessionUse:
             del self._requests[session]
 
     def find_crowded_key(self, key: str) -> str | None:
-        """Return the quota key that must close a session before `key` can open one; None if there is room."""
+        """Return the quota key that must lose a session before `key` can open one; None if there is room."""
         open_ = (owner for each, owner in self._quota_keys.items() if each not in self._unopened)
         counts = Counter(open_) + self._opening
         if counts[key] >= MAX_HTTP_SESSIONS_PER_CLIENT:

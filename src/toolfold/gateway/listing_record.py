@@ -61,7 +61,7 @@ class ListingRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpStart:
-    """Address on which an HTTP gateway listens, and the clients that it serves without a token."""
+    """Address of an HTTP gateway, and its access rules for clients without a token."""
 
     host: str
     port: int

@@ -129,7 +129,7 @@ class ListingRecorder(AnswerRecorder):
             self._pending[request.key] = request
 
     def record_answer(self, message: JSONRPCMessage) -> bool:
-        """Record the gateway's answer to a list request; return True if the client was answered early."""
+        """Record the gateway's answer to a list request; return True if the client already has an answer."""
         id_ = getattr(message, "id", None)
         if hasattr(message, "method") or not isinstance(id_, int | str):
             return False

@@ -33,7 +33,7 @@ def gateway_log_path(state_dir: Path) -> Path:
 
 @contextlib.contextmanager
 def log_to_file(file: Path, redact: Callable[[str], str]) -> Iterator[None]:
-    """In a `with` block, log Toolfold's messages of level `info` or higher and all warnings to the file.
+    """In a `with` block, log Toolfold's messages from level `info`, and warnings of other code, to a file.
 
     Handlers that exist already keep to the level that is configured now.
     """

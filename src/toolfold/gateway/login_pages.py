@@ -247,7 +247,7 @@ class LoginPages:
             await asyncio.to_thread(self._links.use, code)
 
     def _reserve_login(self, link: LoginLink, cookie: str) -> _PendingLogin:
-        """Add a login in progress. Raises RequestRefused if too many logins of others are in progress."""
+        """Add a login in progress. Raises RequestRefused if too many other links have logins in progress."""
         if sum(each.link != link for each in self._pending) >= MAX_PENDING_LOGINS:
             raise RequestRefused(503, "Too many logins are in progress. Try again later.")
         pending = _PendingLogin(link, self._url + CALLBACK_PATH, _hash_text(cookie))
@@ -365,7 +365,7 @@ def _describe_failure(link: LoginLink, error: BaseException) -> RequestRefused:
 
 
 async def _read_form(receive: Receive) -> dict[str, str]:
-    """Return the fields of a small form. Raises RequestRefused, ClientGone."""
+    """Return the fields of a submitted HTML form. Raises RequestRefused, ClientGone."""
     body = b""
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):

@@ -215,5 +215,5 @@ class ResourceMetadataApp:
 
 
 def _quote(value: str) -> str:
-    """Escape a text for a quoted string in an HTTP header."""
+    """Remove characters that a quoted string in an HTTP header must not contain."""
     return re.sub(r'[^\x20-\x7e]|["\\]', "", value)

@@ -44,7 +44,7 @@ class RefusalLog:
         granted: frozenset[str],
         find_tools: Callable[[], Iterable[Tool]],
     ) -> None:
-        """Log why a client may not use the requested tool, resource or prompt, if it exists.
+        """Log why a client may not use an existing tool, resource or prompt.
 
         `find_tools` returns the tools that the client would need; `granted` are those it may use.
         """

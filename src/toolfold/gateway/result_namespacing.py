@@ -1,4 +1,4 @@
-"""Rewrite resource URIs, prompt names and user prompts in servers' results for gateway clients.
+"""Rewrite resource URIs, prompt names and messages to users in servers' results for gateway clients.
 
 URIs get the prefix of the server that sent them, so that reading one never reaches another server. Untrusted
 text is marked where results are converted. Knows the protocol's types, and no client.
@@ -56,7 +56,7 @@ def prefix_prompt_result(
 def prefix_listing(
     items: Iterable[tuple[str, M]], field: str, add_prefix: Callable[[str, str], str]
 ) -> list[M]:
-    """Join the list items of several servers, adding the server's prefix to `field` of each item."""
+    """Concatenate the list items of several servers, adding the server's prefix to `field` of each item."""
     return [
         mark_result(each, mark_injections).model_copy(
             update={field: add_prefix(server, str(getattr(each, field)))}

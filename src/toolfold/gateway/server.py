@@ -241,7 +241,7 @@ class Gateway:
         return client
 
     def _user_check(self, context: RequestContext) -> client_approval.RequireUser:
-        """Return a function that raises an error if the client must not answer questions for the user."""
+        """Return a function that raises an error if the client must not answer approval questions."""
 
         async def require_user() -> None:
             if context.request is None:
@@ -803,7 +803,7 @@ def open_session(
 
 
 def _limit_subscriptions(session: ClientSession, uris: Collection[str]) -> list[str]:
-    """Return as many of the URIs as the client's subscription limit still allows."""
+    """Return the URIs to which the client can subscribe within its subscription limit."""
     new = itertools.islice(
         (uri for uri in uris if uri not in session.subscriptions),
         max(0, MAX_SUBSCRIPTIONS - len(session.subscriptions)),

@@ -232,7 +232,7 @@ class TokenStore(ABC):
         return self.users.directory().explain_key_refusal(client.user_id, provider)
 
     def is_unlimited(self, client: GatewayClient) -> bool:
-        """Return True if a client has no limits, and has no user or an administrator as its user."""
+        """Return True if a client's token has no limits and belongs to an administrator or to no user."""
         if client.toolsets is not None or client.denied:
             return False
         user = self.users.directory().find_active(client.user_id) if client.user_id else None

@@ -83,7 +83,7 @@ def list_refusals(
     toolsets: Toolsets,
     configured: frozenset[str],
 ) -> list[str]:
-    """Return why a client may not use a registered tool: rules of its user, its teams and its token."""
+    """Return why rules of a client's user, teams or token, or the settings, forbid a registered tool."""
     user = directory.users.get(client.user_id)
     if user is None:
         rules: tuple[str, ...] = () if tool in configured else ("the settings disable it",)
