@@ -614,7 +614,7 @@ def _find_family(path: str, headers: dict[str, str]) -> Family:
 
 
 def _refuse_compression(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the request headers with a demand for an uncompressed response that the proxy can parse."""
+    """Return the request headers, changed to request an uncompressed response that the proxy can parse."""
     kept = [each for each in headers if each[0].lower() != b"accept-encoding"]
     return [*kept, (b"accept-encoding", b"identity")]
 

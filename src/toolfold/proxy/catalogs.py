@@ -105,7 +105,7 @@ class Catalogs:
         return catalog
 
     def is_prepared(self, checksum: bytes) -> bool:
-        """Return True if these tools are already indexed and no search per message is configured."""
+        """Return True if these tools are indexed and the settings require no search for each message."""
         is_searched = self._runtime.config.tools.selection != "eager"
         return not is_searched and (checksum, self._runtime.settings_version) in self._catalogs
 

@@ -332,7 +332,7 @@ def _make_report(
 def _write_tools(
     array: _ClientArray, catalog: Catalog, request: Request, needed: set[str], wire: Wire
 ) -> list[Json]:
-    """Return the tools array to send, with the client's original entries; least changing tools first.
+    """Return the tools array to send, with the client's original entries; rarely changed tools come first.
 
     Tools that the provider loads on demand are last, because they are not part of the prompt.
     """
@@ -358,7 +358,7 @@ def _list_names(array: _ClientArray) -> set[str]:
 
 
 def _keep_cache_mark(mark: Any, constant: list[Json], added: list[Json]) -> list[Json]:
-    """Return all tools, with the client's cache marker moved to the last tool that never changes."""
+    """Concatenate constant and added tools; put the client's cache marker on the last constant tool."""
     tools = [*constant, *added]
     if mark and constant and not any(entry.get(CACHE_MARK) for entry in tools):
         tools[len(constant) - 1] = {**constant[-1], CACHE_MARK: mark}

@@ -37,7 +37,7 @@ def estimate_input_tokens(body: bytes, content: Json | None) -> int:
 
 
 def _walk_blocks(content: Json) -> Iterator[Json]:
-    """Yield the messages of a request and their content blocks, also those in the results of tools."""
+    """Yield the messages of a request and their content blocks, including those in tool results."""
     waiting: list[Any] = [content.get(key) for key in ("messages", "input", "system")]
     while waiting:
         each = waiting.pop()

@@ -1,4 +1,4 @@
-"""Check that providers must read a JSON body as the proxy reads it.
+"""Check that a JSON body has only one interpretation, so that providers read it as the proxy does.
 
 Parsers differ in which of two equal keys counts, in the case of keys and in the encoding. A limit that
 depends on a key must not be evaded by such a difference.
@@ -15,7 +15,7 @@ _JSON_TYPE = re.compile(rb'application/json\s*(?:;\s*charset="?utf-?8"?\s*)?', r
 
 
 def has_json_type(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Return True if the headers name no other content type than JSON in UTF-8."""
+    """Return True if every Content-Type header is JSON in UTF-8, or there is no such header."""
     types = [value.strip() for name, value in headers if name.lower() == b"content-type"]
     return all(_JSON_TYPE.fullmatch(each) for each in types)
 
@@ -29,15 +29,15 @@ def has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 class Pairs(list[tuple[str, Any]]):
-    """A JSON object as the list of its keys and values, with keys that occur several times."""
+    """A JSON object as a list of key-value pairs, which may contain a key several times."""
 
     def select(self, key: str) -> list[Any]:
-        """Return the values of a key in any case."""
+        """Return all values of a key, ignoring the case of the object's keys."""
         return [value for name, value in self if name.casefold() == key]
 
 
 def read_pairs(body: bytes) -> Pairs:
-    """Parse a JSON object without dropping keys. Raises ValueError and RecursionError."""
+    """Parse a JSON object, preserving duplicate keys. Raises ValueError and RecursionError."""
     parsed = json.loads(body, object_pairs_hook=Pairs)
     if not isinstance(parsed, Pairs):
         raise ValueError("the body is not a JSON object")

@@ -23,7 +23,7 @@ _READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def limits_models(tokens: TokenStore, client: GatewayClient) -> bool:
-    """Return True if rules limit the models of a client. Raises RequestRefused if this is unknown."""
+    """Return True if rules limit the models of a client. Raises RequestRefused if rules cannot be read."""
     try:
         return tokens.limits_models(client)
     except OSError as error:
@@ -86,7 +86,7 @@ def _refuse_unclear_model() -> RequestRefused:
 def _require_readable_path(
     tokens: TokenStore, client: GatewayClient, path: str, headers: Sequence[tuple[bytes, bytes]]
 ) -> None:
-    """Raise RequestRefused if a request that reads has a body, or reads what model rules do not cover."""
+    """Raise RequestRefused for a read request with a body, or to a path that model rules do not cover."""
     if has_body(headers):
         raise RequestRefused(403, "You may use only some models, so requests that read must have no body.")
     is_covered = path == "models" or path.startswith("models/")
@@ -96,7 +96,7 @@ def _require_readable_path(
 
 
 def _require_allowed_key(tokens: TokenStore, client: GatewayClient, provider: str) -> None:
-    """Raise RequestRefused if a rule forbids a client the configured key; `provider` is empty without one."""
+    """Raise RequestRefused if a rule forbids the client to use the configured API key of `provider`."""
     if provider and (reason := tokens.explain_key_refusal(client, provider)):
         raise RequestRefused(
             403,
@@ -107,7 +107,7 @@ def _require_allowed_key(tokens: TokenStore, client: GatewayClient, provider: st
 
 
 def _list_tool_models(body: bytes) -> list[str]:
-    """Return the models that the tools of a request use. Raises RequestRefused if its own model is unclear.
+    """Return the models that a request's tools use. Raises RequestRefused if its main model is ambiguous.
 
     Providers differ in which of several keys they read: the last of duplicate keys, keys in upper case, or
     lists of models that are tried one after the other.

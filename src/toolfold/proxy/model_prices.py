@@ -57,11 +57,11 @@ class ModelPrices:
         return cost_of_call(usage, known) or 0.0
 
     def _find_sure_prices(self, model: str) -> Prices | None:
-        """Return prices that a model does not exceed; None if they are unknown."""
+        """Return prices that are an upper bound for a model; None if they are unknown."""
         return self._find_configured(model) or find_listed_prices(model)
 
     def _find_prices(self, model: str) -> Prices | None:
-        """Return the prices of a model or of the nearest listed one; None if they are unknown."""
+        """Return the prices of a model or of the most similar listed model; None if they are unknown."""
         return self._find_configured(model) or find_prices(model)
 
     def _find_configured(self, model: str) -> Prices | None:

@@ -77,7 +77,7 @@ class ReplyMemory:
 
 
 def _carry_cache_mark(group: Sequence[Json], messages: Sequence[Json]) -> Sequence[Json]:
-    """Return the messages with the cache marker of the client's messages that they replace."""
+    """Copy the cache marker of the client's messages to the messages that replace them."""
     blocks = [block for message in group for block in select_mappings(message.get("content"))]
     mark = next((block[CACHE_MARK] for block in reversed(blocks) if block.get(CACHE_MARK)), None)
     *first, last = messages

@@ -97,7 +97,7 @@ def find_usage(reply: Reply, request: bytes, content: Json | None, *, is_whole: 
 
 
 def _read_as_chat(content: Json) -> Json:
-    """Return a text completion, or a part of one, as a chat completion; other replies unchanged."""
+    """Convert a text completion, or a chunk of one, to a chat completion; return other replies unchanged."""
     choices = content.get("choices")
     if not isinstance(choices, list) or not any(
         isinstance(each, dict) and "text" in each for each in choices

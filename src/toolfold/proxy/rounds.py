@@ -185,7 +185,7 @@ class FoldedExchange:
 
     @asynccontextmanager
     async def _open_counted(self, body: Json) -> AsyncIterator[UpstreamResponse]:
-        """Send a request body; if the client goes before the reply begins, the request is counted."""
+        """Send a request body; count the request even if the client disconnects before the reply begins."""
         async with AsyncExitStack() as stack:
             try:
                 response = await stack.enter_async_context(self._open_round(body))
@@ -315,7 +315,7 @@ class FoldedExchange:
             yield shown
 
     def _client_headers(self, response: UpstreamResponse) -> Headers:
-        """Return the response headers for the client: the provider's headers and one for the saved tokens."""
+        """Return the response headers for the client: the provider's, and a header with the saved tokens."""
         kept = [each for each in select_response_headers(response) if each[0] not in _REWRITTEN_HEADERS]
         return [*kept, self._report_header()]
 
@@ -376,7 +376,7 @@ class _StreamClient:
         self._timer = loop.call_later(delay_s, self._send_sign, merger, interval_s)
 
     def _send_sign(self, merger: StreamMerger, interval_s: float) -> None:
-        """Send a keep-alive if the client received nothing for an interval and its headers are known."""
+        """Send a keep-alive if nothing was sent for an interval and the response headers are known."""
         left_s = self._written_at + interval_s - asyncio.get_running_loop().time()
         if left_s <= 0 and self.headers and not self._lock.locked():
             self._sign = asyncio.create_task(self._write_sign(merger))
@@ -388,7 +388,7 @@ class _StreamClient:
 
 
 def _merge_together(events: Iterable[ServerSentEvent], merger: StreamMerger) -> Iterator[bytes]:
-    """Join several events into one chunk for the client, even if a later event is invalid."""
+    """Join events for the client into one chunk; if an event is invalid, yield the preceding events first."""
     shown: list[bytes] = []
     try:
         for event in events:

@@ -1,4 +1,4 @@
-"""Make sure that all model use of a user with a limit on tokens or cost can be counted.
+"""Refuse model requests whose tokens cannot be counted, for users with a limit on tokens or cost.
 
 Such a user may send only requests whose replies are counted, in a form that the provider cannot read
 differently. Streams get an option with which the provider tells the usage; a client that did not ask for the
@@ -32,7 +32,7 @@ _WHY = "The tokens or cost that you may use are limited"
 
 @dataclass(frozen=True, slots=True)
 class CountedBody:
-    """A request body whose reply can be counted."""
+    """Body of a request whose reply's tokens can be counted."""
 
     body: bytes
     content: Json
@@ -41,7 +41,7 @@ class CountedBody:
 
 
 def require_counted_path(method: str, path: str, *, has_body: bool) -> None:
-    """Raise RequestRefused if the use of a path is not counted, although it may have a cost."""
+    """Raise RequestRefused for a path that may cost money but whose usage the proxy cannot count."""
     if method == "POST" and (path in COUNTED_PATHS or path in COUNTING_WIRES):
         return
     if method in _FREE_METHODS and not (has_body and method != "DELETE"):
@@ -56,7 +56,7 @@ def require_counted_path(method: str, path: str, *, has_body: bool) -> None:
 def prepare_counted_body(
     path: str, headers: Iterable[tuple[bytes, bytes]], body: bytes, content: Json | None
 ) -> CountedBody:
-    """Check that the reply to a request can be counted, and ask for the usage at the end of a stream.
+    """Check that a reply's tokens can be counted; make a streamed reply end with its token usage.
 
     Raises RequestRefused. Slow for a large body.
     """
@@ -93,7 +93,7 @@ def _list_keys(body: bytes) -> list[str]:
 
 
 class UsageHider:
-    """An ASGI `send` function that removes the events of a stream that contain only the usage."""
+    """ASGI `send` function that removes stream events that contain only token usage."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -119,7 +119,7 @@ class UsageHider:
 
 
 def _select_events(parser: EventParser, part: bytes, has_more: bool) -> bytes:
-    """Return the events that are complete with this part of a stream, without those of usage only."""
+    """Return the events completed by this part of a stream, without events that contain only token usage."""
     kept = bytearray()
     try:
         for event in parser.feed(part):
