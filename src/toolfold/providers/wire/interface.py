@@ -174,7 +174,7 @@ class StreamMerger(ABC):
 
     @property
     def alias(self) -> str:
-        """Return the reply's id in the client's stream if it differs from the provider's id, or empty."""
+        """Return the reply's id in the client's stream; empty if it is the provider's id."""
         return ""
 
     @abstractmethod
