@@ -116,7 +116,7 @@ class Directory:
         return [(f"user {user.name}", user), *teams]
 
     def find_limit(self, user_id: str) -> GrantLimit:
-        """Return the tools that a user may use: allowed by rules of the user or its teams, and not denied.
+        """Return the limit on a user's tools, set by the allow and deny rules of the user and its teams.
 
         Without a rule that allows tools that is everything, or nothing if access is denied by default. A
         removed or disabled user may use nothing.
@@ -167,7 +167,7 @@ class Directory:
         return self.explain_rules(user_id, KEY_RULE, provider)
 
     def explain_rules(self, user_id: str, kind: str, name: str) -> str:
-        """Return the model or key rule that refuses a name, denials first; empty if it is allowed."""
+        """Return why rules refuse a user the model or key of this name; empty if they allow it."""
         levels = self.list_levels(user_id)
         for level, each in levels:
             if rule := _find_match(each.denied, kind, name):
@@ -277,7 +277,7 @@ def select_tool_rules(rules: Iterable[str]) -> list[str]:
 
 
 def _find_match(rules: Iterable[str], kind: str, name: str) -> str:
-    """Return the first rule of this kind with a pattern that matches the name, ignoring case, or empty."""
+    """Return the first rule of this kind whose pattern matches the name, ignoring case; empty if none."""
     return next(
         (rule for rule in rules if rule.startswith(kind) and matches_pattern(name, rule.removeprefix(kind))),
         "",

@@ -90,7 +90,7 @@ class UserStore(ABC):
         return self.directory().find_identity(issuer, subject)
 
     def find_sharing(self, learner: str) -> frozenset[str]:
-        """Return the learner names of users who share learned messages with this user as team members."""
+        """Return the learner names of team members who share learned messages with this user."""
         try:
             found = self.directory().list_sharing(learner.removeprefix(USER_LEARNER_PREFIX))
         except (DatabaseUnavailable, ConfigError):  # nothing is shared if that may have been turned off
