@@ -179,7 +179,7 @@ class CredentialStore(ABC):
 
     @abstractmethod
     def remove(self, user_id: str, server: str | None = None, name: str | None = None) -> int:
-        """Delete a user's credentials, and logins if no name is given; return the number of deletions."""
+        """Delete a user's credentials and, if no name is given, the logins; return how many were deleted."""
 
     @abstractmethod
     def remove_login(self, user_id: str, server: str) -> bool:
@@ -459,7 +459,7 @@ class SharedCredentialStore(CredentialStore):
         return changed
 
     def _read_credentials(self) -> dict[tuple[str, str], list[Credential]]:
-        """Return all credentials without logins, by user and server."""
+        """Return all credentials except logins, by user and server."""
         known: dict[tuple[str, str], list[Credential]] = {}
         for row in self._database.query("SELECT * FROM credentials"):
             each = _read_row(row)
@@ -467,7 +467,7 @@ class SharedCredentialStore(CredentialStore):
         return known
 
     def _read_login_names(self) -> dict[tuple[str, str], str]:
-        """Return the names of all logins by user and server; refreshed tokens do not change them."""
+        """Return the names of all logins, by user and server."""
         rows = self._database.query("SELECT user_id, server, name FROM logins")
         return {(row["user_id"], row["server"]): row["name"] for row in rows}
 
