@@ -423,7 +423,7 @@ def upgrade(database: Database) -> tuple[int, ...]:
 
 
 def migrate(database: Database, target: int, migrations: Sequence[Migration] = MIGRATIONS) -> tuple[int, ...]:
-    """Apply or undo migrations so that `target` is the latest; return their numbers."""
+    """Apply or undo migrations until `target` is the last applied one; return their numbers."""
 
     def change(cursor: RowCursor) -> tuple[int, ...]:
         cursor.execute("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_TIMEOUT_S}s",))
