@@ -483,7 +483,7 @@ def _write(db: Statements, job: Job) -> None:
 
 
 def _add_missing_column(db: sqlite3.Connection) -> None:
-    """Add the column `client` to a job file of an older version; existing jobs get the local user."""
+    """Add the column `client` to a job file of an older version; existing jobs belong to the local user."""
     if "client" not in {row["name"] for row in db.execute("PRAGMA table_info(jobs)")}:
         with contextlib.suppress(sqlite3.OperationalError):  # another process has just added it
             db.execute("ALTER TABLE jobs ADD COLUMN client TEXT NOT NULL DEFAULT ''")

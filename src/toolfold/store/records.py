@@ -122,7 +122,7 @@ class SessionStore(Protocol):
         state: Json | None = None,
         finished_calls: Iterable[str] = (),
     ) -> list[float]:
-        """Append messages, mark calls as finished, store the state and discard the draft, atomically.
+        """In one transaction, append messages, mark calls as finished, store the state and delete the draft.
 
         Returns the positions of the messages.
         """

@@ -48,7 +48,7 @@ class UsageJournal:
         self._has_failed = False
 
     def append(self, entry: UsageEntry) -> None:
-        """Write an entry to the journal file. Failures are only logged: the entry is also in memory."""
+        """Write an entry to the journal file. Failures are logged, not raised; the entry stays in memory."""
         # Its values are texts and numbers, of which `asdict` would make deep copies for every call.
         self._append({"entry": {name: getattr(entry, name) for name in _ENTRY_FIELDS}})
 
