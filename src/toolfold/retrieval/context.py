@@ -113,7 +113,7 @@ NO_CONTEXT = Context()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EarlierMessages:
-    """Similarities of all tools to the earlier messages of a conversation, latest first."""
+    """Earlier messages of a conversation, latest first, each as the similarities of all tools to it."""
 
     similarities: Sequence[Scores] = ()
     combined: Scores | None = None
@@ -129,7 +129,7 @@ class EarlierMessages:
 
 @dataclass(frozen=True, slots=True)
 class Cues:
-    """Words in a message that indicate a reference to earlier messages."""
+    """Cues in the words of a message that it refers to earlier messages."""
 
     own_words: int
     """Number of words that say something by themselves."""
@@ -197,7 +197,7 @@ def _is_own_word(word: str) -> bool:
 
 
 def _word_weight(word: str) -> int:
-    """Return the weight of a word: more than 1 in scripts without spaces, where it may be a sentence."""
+    """Return the weight of a word: 1, or more in scripts without spaces, where a word may be a sentence."""
     return 1 if word.isascii() or not _SCRIPT_WITHOUT_SPACES.search(word) else max(1, len(word) // 3)
 
 

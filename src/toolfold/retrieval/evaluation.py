@@ -20,7 +20,7 @@ OWN_CANDIDATES = "own_candidates_only"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A message labelled with the tools it needs; each needed tool may have alternatives."""
+    """Query of an evaluation: a message labelled with the tools it needs and their alternatives."""
 
     id: str | int | float
     """The id with its type from the file, so that results can be matched to rows."""

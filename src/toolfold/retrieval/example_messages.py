@@ -49,7 +49,7 @@ Of messages written for the sample catalog, 4% exceed it, of messages of other t
 
 @dataclass(frozen=True, slots=True)
 class MessageFit:
-    """Similarity of a message to its tool's definition, and to the most similar definition of other tools."""
+    """Fit of an example message: its similarity to its tool's definition and to the best other definition."""
 
     own: float
     """Similarity to the definition of the tool, from -1 to 1."""
@@ -203,7 +203,7 @@ class MessageCatalog:
 
 
 def _names_without_prefix(tool: Tool) -> Iterable[str]:
-    """Return the tool's name on its server, with and without a prefix such as `github__`.
+    """Return the tool's name on its server, and that name without a prefix such as `github__`.
 
     Catalog files and gateways often put the server's name before that of the tool.
     """
@@ -221,7 +221,7 @@ class MessageSource:
     """Interface of a source of example messages; `version` changes whenever the messages change."""
 
     def version(self) -> object:
-        """Return a value that changes when the example messages change; called for every search."""
+        """Return a value that changes with the example messages. Must be fast: every search calls it."""
         return None
 
     def load(self) -> Iterable[MessageRecord]:
@@ -344,7 +344,7 @@ class MessageChecker:
         return CheckedMessages(fitting, rejected | unfitting)
 
     def _find_unfitting(self, tool: Tool, messages: tuple[str, ...]) -> dict[str, str]:
-        """Return messages that do not match the tool's definition, with reasons; all of them if most fail."""
+        """Return the messages that do not fit the tool's definition, with reasons; if most do not, all."""
         if self._measure_fit is None or not messages:
             return {}
         fits = zip(messages, self._measure_fit(tool, messages), strict=True)

@@ -363,7 +363,7 @@ def embedding_text(tool: Tool) -> str:
 
 
 def embedded_messages(tool: Tool) -> tuple[str, ...]:
-    """Return the example messages of a tool that are merged into its vector."""
+    """Return the example messages of a tool that are used to compute its vector."""
     return tuple(query_text(message) for message in tool.messages[:MAX_MESSAGES])
 
 
@@ -376,7 +376,7 @@ def tool_checksum(tool: Tool) -> bytes:
 
 
 def _should_update(previous: PreviousIndex, positions: Mapping[bytes, int], sums: Sequence[bytes]) -> bool:
-    """Return True if a large index is mostly unchanged; a small index is rebuilt for higher accuracy."""
+    """Return True if the index should be updated, not rebuilt: no tools, or few of many, have changed."""
     new = len(set(sums) - positions.keys())
     if not new and len(positions) == len(sums):
         return True

@@ -82,7 +82,7 @@ class IndexState:
 
 
 class _IndexerClosed(BaseException):
-    """Stops the background thread; a BaseException, so that error handlers do not catch it."""
+    """Raised in the background thread to stop it; a BaseException, so that error handlers do not catch it."""
 
 
 class BackgroundStart:
@@ -506,7 +506,7 @@ class _VectorRows:
         """Empty before the first part."""
 
     def add(self, positions: Sequence[int], part: PackedVectors) -> None:
-        """Store vectors in the rows at `positions`; without positions, clear all rows. Raises ValueError."""
+        """Store vectors in the rows at `positions`; if it is empty, clear all rows. Raises ValueError."""
         if not positions or not self.packed.size:
             self.packed = PackedVectors.empty(self._size, part.width)
         if self.packed.width != part.width:

@@ -1,4 +1,4 @@
-"""Merge the vectors of a tool's example messages into the tool's vector.
+"""Move each tool's vector towards the mean vector of its example messages.
 
 The merged vector is the tool's vector plus the weighted mean of its messages' vectors, scaled back to the
 length of the tool's vector, so a search costs the same with and without messages. All messages have something
@@ -35,10 +35,10 @@ class MessageMean(Protocol):
 
 @runtime_checkable
 class MessageEmbedder(Protocol):
-    """Embedding model that joins the vectors of several models; merges example messages into each vector."""
+    """Embedding model with its own method for moving tools' vectors towards their example messages."""
 
     def merge_messages(self, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
-        """Merge the vectors of each tool's example messages into the tool's vector."""
+        """Move each tool's vector towards the mean vector of its example messages."""
 
 
 def embed_with_messages(
@@ -54,7 +54,7 @@ def embed_with_messages(
 
 
 def merge_messages(embedder: Embedder, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
-    """Merge the vectors of each tool's example messages into the tool's vector."""
+    """Move each tool's vector towards the mean vector of its example messages."""
     flat = [text for each in messages for text in each]
     rows = embedder.embed(flat, "tool")
     if not flat or rows.shape[1] != vectors.shape[1]:

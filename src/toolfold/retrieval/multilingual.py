@@ -37,7 +37,7 @@ class MultilingualEmbedder:
         self.name = f"{self._encoder.name}+{self._light.name}"
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
-        """Embed texts with both models; weight the models by language for messages."""
+        """Embed texts with both models and concatenate the vectors; for messages, weight them by language."""
         encoded = self._encoder.embed(texts, kind)
         if kind == "query":
             return self._weigh_by_language(texts, encoded)
@@ -45,12 +45,12 @@ class MultilingualEmbedder:
         return np.hstack((encoded, light))
 
     def read(self, message: str, parts: Sequence[str] = ()) -> QueryEncoding:
-        """Encode a message and its parts with both models; also return the English encoder's token states."""
+        """Encode a message and its parts with both models; include the English encoder's hidden states."""
         encoded = self._encoder.read(message, parts)
         return QueryEncoding(self._weigh_by_language((message, *parts), encoded.vectors), encoded.states)
 
     def _weigh_by_language(self, messages: Sequence[str], encoded: Matrix) -> Matrix:
-        """Return the vectors of messages from both models, weighted by language."""
+        """Return the concatenated vectors of both models for messages, weighted by language."""
         width = encoded.shape[1]
         whole: Matrix = np.zeros((len(messages), width + self._light.width), np.float32)
         for position, text in enumerate(messages):
@@ -61,7 +61,7 @@ class MultilingualEmbedder:
         return whole
 
     def merge_messages(self, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
-        """Merge example messages into both parts of the tool vectors, English and multilingual."""
+        """Move both halves of each tool's vector (one per model) towards its example messages."""
         flat = [text for each in messages for text in each]
         width = vectors.shape[1] - self._light.width
         shares = np.array([self.share(text) for text in flat], np.float32)[:, None]

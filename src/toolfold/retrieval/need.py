@@ -66,7 +66,7 @@ class NeedClassifier:
         return 1.0 / (1.0 + math.exp(-min(max(score, -30.0), 30.0)))
 
     def features(self, message: str, legs: Legs, states: Scores | None = None) -> list[float]:
-        """Return the features for computing a message's probability, for training."""
+        """Return the features that determine a message's probability of needing a tool, for training."""
         return self._features(_normalize_text(message), legs, states, self._usable_head(legs, states))
 
     def _features(self, text: str, legs: Legs, states: Scores | None, head: Head) -> list[float]:

@@ -27,7 +27,7 @@ EXCLUDED_SCORE = np.float32(-1e9)  # score of tools outside the grant
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Legs:
-    """Scores of all tools for one message: by keywords, and by vector similarity.
+    """Scores of all tools for one message by each leg (search method): keywords, vector similarity.
 
     `dense` is empty if no embedding model is used.
     """
@@ -74,7 +74,7 @@ def fuse_reciprocal_ranks(rankings: Sequence[Positions], size: int, k: int = RRF
 
 
 def count_probable(scores: Scores, share: float = PROBABLE_SHARE) -> int:
-    """Return the number of best candidates that together reach this share of the total probability.
+    """Return how many of the best candidates together reach the given share of the total probability.
 
     `scores` are those of a network that was trained with a softmax over the candidates.
     """

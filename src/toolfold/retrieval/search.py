@@ -137,7 +137,7 @@ class RankedInContext:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _IndexSearch:
-    """Result of one search, with the scores that determine whether a tool is needed."""
+    """Search in one index: its hits, and the scores that determine whether the message needs a tool."""
 
     whole: _LegScores
     in_context: RankedInContext | None
@@ -425,7 +425,7 @@ class Searcher:
     def _encode(
         self, index: Index | None, messages: Sequence[str], *, are_parts: bool = False
     ) -> QueryEncoding | None:
-        """Return the vectors of messages; None if the embedding model is unavailable, which it logs once.
+        """Return the vectors of messages; None, logged once, if the embedding model is unavailable.
 
         If `are_parts`, all messages after the first are parts of it, which takes less time.
         """
