@@ -234,7 +234,7 @@ def _constant_segments(tools: ToolSizes, sizes: Mapping[str, int], names: Iterab
 
 
 class _SelectionState:
-    """Tools selected by a strategy for a message, plus tools called earlier in the conversation."""
+    """State of a simulated tool selection: the tools called earlier in the conversation."""
 
     def __init__(self, tools: ToolSizes) -> None:
         self.tools = tools

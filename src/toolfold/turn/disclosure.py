@@ -188,7 +188,7 @@ class Disclosure:
 
 @dataclass(frozen=True, slots=True)
 class _LoggedDecision:
-    """The last logged decision about deferring tools, and its tools."""
+    """The last logged decision about deferring tools, and the tools that it was made for."""
 
     offered: Sequence[Tool]
     shown: Sequence[Tool]

@@ -327,14 +327,14 @@ class SessionPlacement:
         }
 
     def _forget_removed(self, wanted: Collection[str]) -> None:
-        """Remove the oldest definitions of tools that no longer exist, above the limit."""
+        """Remove definitions of tools that no longer exist, oldest first, until the limit is met."""
         gone = [name for name in self._deferred if name not in wanted]
         for name in gone[: max(0, len(gone) - MAX_KEPT_DEFINITIONS)]:
             del self._deferred[name]
 
 
 class _ToolsArray:
-    """The tools array last sent by a session; its definitions never change."""
+    """The tools array last sent by a session; new tools are appended, so that prompt caches stay valid."""
 
     def __init__(self, wording: DefinitionCache) -> None:
         self._wording = wording
@@ -348,7 +348,7 @@ class _ToolsArray:
         return {"constant": self.constant, "definitions": written}
 
     def restore_state(self, state: Json) -> None:
-        """Restore a tools array exported by another process; its definitions stay unchanged."""
+        """Restore a tools array exported by another process, with exactly the same definitions."""
         self.constant = state["constant"]
         self._held = {each["function"]["name"]: (None, each) for each in state["definitions"]}
 

@@ -1,4 +1,4 @@
-"""Compute the cost of model calls in dollars, from prices and prompt cache of a provider.
+"""Compute the cost of model calls in dollars, from a provider's prices and prompt caching.
 
 A provider charges less for the part of a request that starts like a recent one, so the order of the
 segments matters. Pure arithmetic: sends nothing, reads no file and knows nothing of tools.
@@ -236,7 +236,7 @@ def find_prices(model: str, table: Sequence[Prices] = PRICES) -> Prices | None:
 
 
 def find_listed_prices(model: str, table: Sequence[Prices] = PRICES) -> Prices | None:
-    """Return prices that a model does not exceed, for limits of users; None if they are unknown.
+    """Return an upper bound on a model's prices, for users' spending limits; None if it is unknown.
 
     Unlike `find_prices`, this takes a name for a listed model only if a version, a date or the name of a
     smaller variant follows: `gpt-5.4-pro` costs many times as much as `gpt-5.4`.
@@ -255,7 +255,7 @@ def _is_version_of(model: str, pattern: str) -> bool:
 
 
 def find_highest_prices(provider: str, table: Sequence[Prices] = PRICES) -> Prices:
-    """Return the prices to assume for an unknown model of a provider: UNKNOWN_FACTOR times the highest.
+    """Return the prices to assume for an unknown model: UNKNOWN_FACTOR times the provider's highest.
 
     If no models of the provider are listed, the highest prices of all listed models count.
     """

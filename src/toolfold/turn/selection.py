@@ -277,7 +277,7 @@ def _find_reusable(turn: Turn, used: Sequence[str], competing: frozenset[str]) -
 
 
 def _resolve_name(turn: Turn, name: str) -> str:
-    """Return the registered name of a tool, given this name or an original name that no other tool has."""
+    """Return a tool's registered name, given that name or an original name that no other tool has."""
     if name in turn.granted:
         return name
     granted = [tool.name for tool in turn.snapshot.named(name) if tool.name in turn.granted]
