@@ -84,7 +84,7 @@ Exit codes: 0 success, 1 failed, 2 wrong usage, 3 invalid configuration,
 
 @dataclass(frozen=True, slots=True)
 class StartupContext:
-    """Arguments that are not parsed yet, and the thread that already answers clients of the gateway."""
+    """Startup context: unparsed arguments, and the thread that already answers clients of the gateway."""
 
     arguments: tuple[str, ...] = ()
     early: EarlyAnswers | EarlyHttpAnswers | None = None

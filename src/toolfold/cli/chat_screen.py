@@ -322,7 +322,7 @@ class _KeyHolder:
 
 @contextlib.contextmanager
 def _ignore_terminal_errors() -> Iterator[None]:
-    """Ignore the errors if standard input is no terminal, or if the system has no `termios` (Windows)."""
+    """Ignore errors raised because standard input is not a terminal or the system has no `termios`."""
     try:
         yield
     except (ImportError, OSError, ValueError):

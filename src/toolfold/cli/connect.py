@@ -340,7 +340,7 @@ def _environment_to_pass(config: Config) -> dict[str, str]:
 def _select_servers_to_move(
     config: Config, original: ClientFile, way: GatewayAccess, options: _ConnectOptions
 ) -> list[ImportCandidate]:
-    """Return the MCP servers in the connected program's settings that the gateway can start instead."""
+    """Return the MCP servers in a program's settings that the gateway can start instead of the program."""
     from toolfold.sources.mcp.importing import build_candidates, is_gateway
 
     answer = original.import_servers(home_directory(config))

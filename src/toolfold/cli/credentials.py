@@ -220,7 +220,7 @@ def open_store(invocation: Invocation) -> CredentialStore:
 
 
 def require_per_user_server(invocation: Invocation, server: str) -> None:
-    """Raise an error unless a server exists and gets the credentials of each user."""
+    """Raise an error unless the server exists and uses separate credentials for each user."""
     servers = invocation.load_config().mcp.servers
     if server not in servers:
         raise unknown_server_error(server, servers)

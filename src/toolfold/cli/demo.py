@@ -33,7 +33,7 @@ MESSAGES = (
 
 @dataclass(frozen=True, slots=True)
 class DemoRow:
-    """The tools and tokens that a model would be sent for one message of the demo."""
+    """Row of the demo's table: the tools and tokens that a model would be sent for one message."""
 
     message: str
     tools: int

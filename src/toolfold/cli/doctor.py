@@ -295,7 +295,7 @@ def _check_approval(config: Config) -> Iterator[DoctorFinding]:
 
 
 async def _check_backends(config: Config, seconds: float) -> dict[str, Readiness]:
-    """Check whether the configured terminal backend works, and whether the safer `sandbox` backend would."""
+    """Check the configured terminal backend, and whether the safer `sandbox` backend would work instead."""
     names = dict.fromkeys([config.terminal.backend, "sandbox"])
     found = await asyncio.gather(*(_check_backend(config, name, seconds) for name in names))
     return dict(zip(names, found, strict=True))

@@ -25,7 +25,7 @@ _MODE_TEXTS = {
 
 
 class _NoAnswer(Exception):
-    """Raised when the input ended or the question was withdrawn."""
+    """Raised if the user gives no answer, because the input ended or the question was withdrawn."""
 
 
 class ElicitationPrompt:
@@ -78,7 +78,7 @@ def _read_reply(question: ElicitationRequest) -> ElicitationReply:
 
 
 def _prompt_line(text: str, question: ElicitationRequest) -> str:
-    """Print a prompt and return the line that the user types. Raises _NoAnswer if there is none."""
+    """Print a prompt and return the line that the user types. Raises _NoAnswer if the user types none."""
     click.echo(text, nl=False, err=True)
     line = read_line(question.withdrawn)
     if line is None:

@@ -95,7 +95,7 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
 
 @dataclass(frozen=True, slots=True)
 class _HttpRecord:
-    """The gateway's address, and the recorded list responses that it sends while it is still loading."""
+    """Record of list responses: its file, the thread that sends it during startup, the gateway's address."""
 
     file: Path | None
     early: EarlyHttpAnswers | None

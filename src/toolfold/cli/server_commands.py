@@ -180,7 +180,7 @@ def find_server_file(invocation: Invocation, name: str, in_project: bool) -> Pat
 
 @contextmanager
 def changing_settings(invocation: Invocation, file: Path) -> Iterator[SettingsRecord]:
-    """Yield the record in which a change of a settings file, made in the `with` block, must be noted.
+    """Yield the record in which the caller must note the change that it makes to a settings file.
 
     A project that was trusted before the change stays trusted.
     """

@@ -96,7 +96,7 @@ def _make_policy(config: Config, host: str, database: Database | None) -> Access
 
 @contextmanager
 def _redirect_file(config: Config) -> Iterator[Path]:
-    """Yield the path of a file, readable by the user only, that leads the browser to the dashboard."""
+    """Yield the path of a file, readable by the user only, that redirects the browser to the dashboard."""
     from toolfold.config.atomic import make_private_directory
 
     folder = config.paths.state_dir / "dashboard"

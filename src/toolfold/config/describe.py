@@ -47,7 +47,7 @@ def describe_settings() -> list[Setting]:
 
 @functools.cache
 def list_keys() -> tuple[str, ...]:
-    """Return the dotted keys of all settings, except of entries that the user names, such as servers."""
+    """Return the dotted keys of all settings, except keys of entries named by the user, such as servers."""
     return tuple(each.key for each in describe_settings() if "<name>" not in each.key)
 
 

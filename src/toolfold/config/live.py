@@ -82,7 +82,7 @@ class SettingsFollower:
         return self._read_signatures() != self._signatures or time.monotonic() >= self._retry_at
 
     def load(self) -> LoadedSettings | None:
-        """Return the changed settings; None if nothing has changed, or if the change must be accepted first.
+        """Return the changed settings; None if nothing has changed, or if the change may not be used yet.
 
         The reason why a change may not be used is logged.
 

@@ -68,7 +68,7 @@ class WatchedPath:
 
 @dataclass(slots=True)
 class CallWatch:
-    """Collects the settings files that change during one tool call."""
+    """Result of watching one tool call: the settings files that changed during the call."""
 
     paths: list[str] = field(default_factory=list)
 
@@ -202,7 +202,7 @@ class SettingsMonitor:
             self._write_call_note(started.name, started.call)
 
     def _is_unchanged(self) -> bool:
-        """Return True if no settings file has changed; False if only reading the files could show that."""
+        """Return True if the metadata of every settings file is unchanged; False if files must be read."""
         if self._signatures is None:
             self._signatures = [(str(path), each.signature) for path, each in self._known_states.items()]
         return have_signatures(self._signatures)
