@@ -193,7 +193,7 @@ class ActivityFeed:
         return EventBatch(self._write_members(message), position)
 
     def _write_members(self, message: Json) -> str:
-        """Return a JSON object without its braces and without known secrets."""
+        """Return the members of a JSON object as text, without the braces and without known secrets."""
         text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
         if self._redact.contains_known_secret(text):
             message = remove_known_secrets(message, self._redact)

@@ -410,7 +410,7 @@ class DashboardApp:
         await _send_json(send, 200, remove_known_secrets(result, self._redact))
 
     async def _read_body(self, receive: Receive, bodies: RequestBodies, sender: str) -> Json:
-        """Return the JSON body of a request; unfinished bodies from the same `sender` share a limit."""
+        """Return the JSON body of a request; unfinished bodies from one `sender` share a size limit."""
         content = await bodies.read(sender, receive)
         try:
             body = read_json(content.decode("utf-8")) if content else {}

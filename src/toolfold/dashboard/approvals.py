@@ -53,7 +53,7 @@ class PageApprover:
         """The questions of other replicas; None if there are none."""
 
     async def __call__(self, request: ApprovalRequest, /) -> Answer:
-        """Ask in the dashboard and wait for the answer. Raises QuestionUnanswered if no page is open."""
+        """Show an approval question and wait for its answer. Raises QuestionUnanswered if no page is open."""
         loop = asyncio.get_running_loop()
         pending = PendingApproval(secrets.token_urlsafe(12), request, loop.create_future(), loop)
         with self._lock:
@@ -76,7 +76,7 @@ class PageApprover:
         return self.is_page_open() or (self.shared is not None and self.shared.has_other_pages())
 
     async def _wait_for_answer(self, pending: PendingApproval) -> Answer:
-        """Wait for an answer as long as a dashboard page is open; the page may be reloaded meanwhile."""
+        """Wait for the answer to an approval question while a dashboard page is open or being reloaded."""
         last_open = time.monotonic()
         while not pending.future.done():
             await asyncio.wait({pending.future}, timeout=CHECK_INTERVAL_S)

@@ -142,7 +142,7 @@ class DashboardLogins:
             return None
 
     async def make_logout_url(self) -> str:
-        """Return the URL for logging out of the identity provider as well; empty if there is none."""
+        """Return the URL for logging out of the identity provider; empty if it is unknown."""
         try:
             return await self._client.make_logout_url(self.url)
         except IssuerUnavailable:

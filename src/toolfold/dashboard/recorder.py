@@ -40,7 +40,7 @@ MAX_FOUND_TOOLS = 200
 
 
 def open_history(config: Config, database: Database | None = None) -> UsageStore:
-    """Open the usage history: in the shared database if there is one, else in a file.
+    """Open the usage history: in the shared database or, without one, in a file.
 
     It is in memory if the settings turn it off or the file cannot be used.
     """
@@ -103,7 +103,7 @@ class UsageRecorder:
         self._thread.start()
 
     def flush(self) -> None:
-        """Store all entries received so far; entries that cannot be stored are kept for the next attempt."""
+        """Store all usage entries received so far; if that fails, keep them for the next attempt."""
         with self._flushing:
             with self._lock:
                 entries, used, is_repeated = list(self._entries), self._used_searches, self._is_repeated
@@ -134,7 +134,7 @@ class UsageRecorder:
             self._dropped = 0
 
     def close(self) -> None:
-        """Stop listening to events, and store the entries received so far."""
+        """Stop listening to events, and store the usage entries received so far."""
         self._unsubscribe()
         self._ended.set()
         self._thread.join(2 * WRITE_INTERVAL_S)

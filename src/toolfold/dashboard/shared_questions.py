@@ -27,7 +27,7 @@ CLOSE_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _OwnQuestion:
-    """An approval question that was asked on this replica, in the form that other replicas show."""
+    """An approval question that was asked on this replica, with the description that other replicas show."""
 
     description: Json
     answers: tuple[str, ...]
@@ -35,7 +35,7 @@ class _OwnQuestion:
 
 @dataclass(slots=True)
 class _State:
-    """Questions of other replicas, and whether dashboard pages are open there, as read from the database."""
+    """State of the other replicas: their approval questions, and whether a dashboard page is open there."""
 
     remote: list[Json] = field(default_factory=list)
     has_other_pages: bool = False
@@ -51,7 +51,7 @@ class SharedQuestions:
         is_page_open: Callable[[], bool],
         answer_own: Callable[[str, str], bool],
     ) -> None:
-        """Start the thread that exchanges questions and answers with other replicas.
+        """Start the thread that exchanges approval questions and answers with other replicas.
 
         `is_page_open` tells whether a page of this replica is open. `answer_own` gets the answers that pages
         of other replicas give to questions of this one.
@@ -69,7 +69,7 @@ class SharedQuestions:
         self._thread.start()
 
     def has_other_pages(self) -> bool:
-        """Return True if a dashboard page is open on another replica, so that somebody there can answer."""
+        """Return True if a dashboard page is open on another replica, where a person can answer questions."""
         return self._state.has_other_pages
 
     def add(self, question_id: str, description: Json, answers: tuple[str, ...]) -> None:
@@ -111,7 +111,7 @@ class SharedQuestions:
         return self._database.run(store)
 
     def close(self) -> None:
-        """End the thread, and delete the questions that this replica has stored in the database."""
+        """End the thread, and delete the approval questions that this replica stored in the database."""
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         self._ended = True
@@ -138,7 +138,7 @@ class SharedQuestions:
             log.debug("the questions of this replica could not be withdrawn: %s", error)
 
     def _sync(self) -> None:
-        """Exchange questions with the other replicas through the database, and deliver received answers."""
+        """Exchange approval questions and answers with the other replicas through the database."""
         with self._lock:
             own = dict(self._own)
         is_open = self._is_page_open()
@@ -167,7 +167,7 @@ class SharedQuestions:
         return rows, bool(pages)
 
     def _write_questions(self, cursor: RowCursor, own: Mapping[str, _OwnQuestion]) -> None:
-        """Store new questions, renew old ones before they expire, and delete those that were withdrawn."""
+        """Store new approval questions, renew stored ones before they expire, and delete withdrawn ones."""
         stored = cursor.execute(
             "SELECT id, expires - now() < %s * interval '1 second' AS is_old FROM questions"
             " WHERE replica = %s",
