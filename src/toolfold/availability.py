@@ -38,7 +38,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class CheckFailures:
-    """Tools that are unavailable because their checks fail, each with the reason."""
+    """Failed availability checks: the tools that cannot be called, each with the reason."""
 
     unavailable: Mapping[str, str] = field(default_factory=dict)
     """Tools that are neither listed nor callable."""
@@ -160,7 +160,7 @@ class Availability:
 
 
 def _cache_key(tool: Tool) -> object:
-    """Return the cache key of a tool's check: the function or, if it has no weak references, the tool."""
+    """Return the cache key of a tool's check: the function or, if it cannot be a weak key, the tool."""
     try:
         hash(tool.check)
         weakref.ref(tool.check)

@@ -138,7 +138,7 @@ class CallEvents:
         refused: bool = False,
         registered: bool = True,
     ) -> None:
-        """Publish the end of a tool call, or its result if the tool did not run."""
+        """Publish that a tool call has ended, even if the tool did not run."""
         if isinstance(call.name, str) and call.name in BRIDGE_NAMES:  # a model may send any JSON
             self._report_search(call, result, context)
             return

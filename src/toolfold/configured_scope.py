@@ -77,7 +77,7 @@ class SynonymCheck:
         self._known: frozenset[str] = frozenset()
 
     def check(self, toolsets: Toolsets) -> None:
-        """Warn about names in `tools.synonyms` that are probably misspelled or that name a bundle."""
+        """Warn about names in `tools.synonyms` that are probably misspelled or name a bundle of toolsets."""
         if not self._pending:
             return
         snapshot, bundles = toolsets.snapshot, toolsets.listing()

@@ -141,7 +141,7 @@ class Refused(CallError):
 
 
 class NeedsAgent(CallError):
-    """The state of the tool is in an agent, but this session has no agent."""
+    """The tool needs the state of an agent, such as its plan, but this session has no agent."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -189,7 +189,7 @@ def error_message(error: BaseException) -> str:
 
 
 def shorten(text: str, limit: int = 200) -> str:
-    """Truncate text from another source, such as an error of another program, for a message."""
+    """Truncate text from another source, such as another program's error, for use in an error message."""
     return text if len(text) <= limit else text[:limit] + "…"
 
 

@@ -283,7 +283,7 @@ class SearchFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFinished(Event):
-    """The agent finished with a user message, or a request through the model proxy failed."""
+    """The agent finished processing a user message, or a request through the model proxy failed."""
 
     type: ClassVar[str] = "turn_finished"
     turn: int
@@ -306,11 +306,11 @@ class EventBus:
 
     @property
     def has_listeners(self) -> bool:
-        """Return False if there are no listeners, so that no event need be built."""
+        """Return True if there are listeners; if not, callers need not create events."""
         return bool(self._listeners)
 
     def has_listeners_for(self, event_type: type[Event]) -> bool:
-        """Return False if there are no listeners for this event type, so that no event need be built."""
+        """Return True if there are listeners for this event type; if not, callers need not create events."""
         return any(only is None or issubclass(event_type, only) for _, only in self._listeners)
 
     def subscribe(self, listener: Listener, *, only: type[Event] | None = None) -> Callable[[], None]:

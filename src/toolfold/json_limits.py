@@ -66,7 +66,7 @@ def is_large(value: Any, *, max_items: int = 1_000, max_chars: int = 50_000) -> 
 
 
 def _strip_strings(document: bytes, *, max_strings: int) -> bytes | None:
-    """Return a JSON document without its strings; None if it has too many strings.
+    """Return a JSON document with its strings removed; None if it has too many strings.
 
     Exact up to the first byte that is not JSON, where every parser stops: a backslash stands only inside
     strings, so removing escaped backslashes and then escaped quotes leaves the quotes that delimit strings.
@@ -79,7 +79,7 @@ def _strip_strings(document: bytes, *, max_strings: int) -> bytes | None:
 
 
 def _count_items(outside: bytes) -> int:
-    """Return an upper bound on the number of values and keys in JSON text without strings."""
+    """Return an upper bound on the number of values and keys in JSON text whose strings were removed."""
     return 1 + _count(outside, _OPENING) + _count(outside, _SEPARATING)
 
 
@@ -88,7 +88,7 @@ def _measure_depth(outside: bytes) -> int:
 
 
 def _read_steps(outside: bytes) -> memoryview:
-    """Return +1 for each opening and -1 for each closing bracket of a JSON document, for its depth.
+    """Return +1 for each opening and -1 for each closing bracket in JSON text whose strings were removed.
 
     Twice as many brackets as are opened have closed all of them: what follows is not part of it.
     """

@@ -48,7 +48,7 @@ SEARCH_LIFETIME_S = 600.0
 
 @dataclass(slots=True)
 class _Request:
-    """A message or search of a session, and the tools called for it."""
+    """Request of a session: a user message or a tool search, and the tools called for it."""
 
     texts: tuple[str, ...]
     """The texts that may be learned; empty if the message is too long."""
@@ -156,7 +156,7 @@ class UsageTracker:
         self._weaken_uncalled(closed, client)
 
     def observe_call(self, turn: Turn, call: ToolCall, result: ToolResult, context: CallContext) -> None:
-        """Record a search call, or learn from another successful call. Never raises."""
+        """Record a `tool_search` call, or learn from a successful call of another tool. Never raises."""
         if not self.enabled or not result.ok or context.parents:
             return  # a call from inside a tool was chosen by code, not for a message
         try:

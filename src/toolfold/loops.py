@@ -265,7 +265,7 @@ class _ManagedContext(Generic[T]):
         return value
 
     def abandon(self) -> None:
-        """Exit the context manager as soon as it has been entered, because its caller no longer waits."""
+        """Exit the context manager for a cancelled caller; if entering still runs, exit when it is done."""
         with self._lock:
             self._is_abandoned = True
             is_entered = self._is_entered

@@ -523,7 +523,7 @@ class ApprovalRequest:
 
 
 class Approver(Protocol):
-    """Interface of a function that asks a person; only True or an offered Answer allows the call."""
+    """Function that asks a person to approve a call; only True or an offered Answer allows the call."""
 
     def __call__(self, request: ApprovalRequest, /) -> bool | Answer | Awaitable[bool | Answer]: ...
 

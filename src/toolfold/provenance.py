@@ -91,7 +91,7 @@ def _find_mark(pid: int) -> str:
 
 
 def command_limit(client: str) -> int:
-    """Return the memory limit that marks processes started by commands of this client.
+    """Return the memory limit, unique to a client, that marks processes started by its commands.
 
     `shell/limits.sh` sets the limit for each command.
     """

@@ -112,7 +112,7 @@ class ResultStore:
         return path, f"; only its first {MAX_STORED_BYTES:,} characters were stored" if is_cut else ""
 
     def _fill_excerpt(self, whole: str, frame: Json) -> Json:
-        """Add start and end of a large result's text to its description, within the size limit."""
+        """Add the start and end of a large result's text to the JSON that replaces it, within the limit."""
         used = len(json.dumps(frame, ensure_ascii=False))  # a long path may use up the whole limit
         room = max(0, min(self._max_chars // 2, self._max_chars - used))
         head, tail = _cut_to_fit(whole, room * 2 // 3), _cut_to_fit(whole[: -room - 1 : -1], room // 3)[::-1]

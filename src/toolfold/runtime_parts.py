@@ -225,7 +225,7 @@ def build_dispatch(
 
 
 def _execution_sites(terminal: EnvironmentThread) -> Mapping[tuple[Source, str], ExecutionSite]:
-    """Return the execution sites of tools that run commands elsewhere, for approval decisions."""
+    """Return where the tools that run commands execute them, for approval; empty for the local backend."""
     backend = terminal.environment.backend
     shared = None if backend.shared_directories is None else tuple(backend.shared_directories)
     if not backend.has_own_files and shared is None:

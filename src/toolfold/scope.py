@@ -46,7 +46,7 @@ class Toolsets:
         return self._snapshot
 
     def listing(self) -> dict[str, Toolset]:
-        """Return all toolsets sorted by name: bundles, presets, and toolsets of registered tools."""
+        """Return all toolsets, sorted by name: the declared ones, and those of registered tools."""
         names = sorted({*self._declared, *self._snapshot.toolsets})
         return {name: self._describe_toolset(name) for name in names}
 

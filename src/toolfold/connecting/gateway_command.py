@@ -58,7 +58,7 @@ def gateway_command(running: RunningProgram, *, with_uvx: bool = False) -> tuple
 
 
 def _locate_program(running: RunningProgram, program: str) -> str:
-    """Return the program's name if it is on the PATH of desktop applications, else its absolute path."""
+    """Return the program's name if desktop applications find it in their PATH, otherwise its full path."""
     if shutil.which(program, path=_desktop_path(running)):
         return program
     return shutil.which(program, path=running.environment.get("PATH")) or program

@@ -37,7 +37,7 @@ class DefinitionSimilarity:
         return Indexer(self._embedder, self._directory).index(plain)
 
     def __call__(self, tool: Tool, messages: Sequence[str]) -> list[MessageFit]:
-        """Return the fit of each message to the tool; the best possible fit if the model cannot be loaded."""
+        """Return how well each message fits the tool; the best fit if the embedding model is unavailable."""
         position = self._index.by_name.get(tool.name)
         vectors = self._index.vectors
         try:

@@ -47,7 +47,7 @@ def main(directory: Path) -> None:
 
 
 class BoundedLog:
-    """Log file of limited size; at half of the limit it is renamed, which replaces the older half."""
+    """Log file of limited size; at half the limit it is renamed, replacing the previous renamed file."""
 
     def __init__(self, file: Path, max_bytes: int) -> None:
         self._file, self._limit, self._size = file, max_bytes // 2, 0
