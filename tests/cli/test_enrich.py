@@ -105,6 +105,12 @@ def test_enrich_without_a_terminal_does_not_call_the_model_unless_the_option_yes
     assert server.requests == []
 
 
+def test_estimate_without_a_model_names_the_settings_that_choose_one(toolfold: Toolfold) -> None:
+    done = toolfold("enrich", *TOOLS, "--again", "--estimate")
+    assert done.code == 0
+    assert "--model PROVIDER:MODEL, or the settings agent.auxiliary_model or agent.model" in done.err
+
+
 @pytest.mark.thorough  # embeds the sample catalog
 def test_enrich_requests_example_messages_from_an_openai_compatible_server_in_batches(
     toolfold: Toolfold, server: ScriptedServer

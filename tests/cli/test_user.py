@@ -387,3 +387,29 @@ def test_user_unset_command_names_both_rules_that_it_removes(toolfold: Toolfold)
     toolfold("user", "allow", "ann", "key:openai")
     done = toolfold("user", "unset", "ann", "key:openai")
     assert "removed from the user ann: allow key:openai, deny key:openai" in done.out
+
+
+def test_user_explain_command_names_stored_rules_of_a_missing_tool_and_refuses_servers(
+    toolfold: Toolfold,
+) -> None:
+    toolfold("user", "add", "ann")
+    toolfold("team", "add", "red")
+    toolfold("team", "join", "red", "ann")
+    toolfold("team", "deny", "red", "tool:tickets_delete")
+    missing = toolfold("user", "explain", "ann", "tickets_delete")
+    assert missing.code == 4
+    assert "A rule is stored for it (team red denies tool:tickets_delete)" in missing.err
+    assert "toolfold tools list" in missing.err
+    assert toolfold("user", "explain", "ann", "tool:web_search").code == 0
+    server = toolfold("user", "explain", "ann", "server:tickets")
+    assert server.code == 2
+    assert "name one of them" in server.err
+
+
+def test_limit_of_zero_is_set_with_a_note_that_it_refuses_everything(toolfold: Toolfold) -> None:
+    toolfold("user", "add", "ann")
+    for command in ("limit", "set"):
+        done = toolfold("user", command, "ann", "--calls-per-day", "0", "--tokens-per-day", "5")
+        assert done.code == 0
+        assert "A limit of 0 refuses everything that it counts (--calls-per-day)" in done.err
+    assert "refuses" not in toolfold("user", "limit", "ann", "--calls-per-day", "1").err

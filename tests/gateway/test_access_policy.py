@@ -140,7 +140,7 @@ def test_request_without_a_token_is_refused_after_the_first_token_is_created(tok
     token = tokens.add("narrow", ["mcp-git"])
     status, inside, response = send_request(at, LOCAL)
     assert (status, inside.scopes) == (401, [])
-    assert "This gateway needs a token" in response["error"]
+    assert "This gateway needs a token. Ask its administrator" in response["error"]
     assert send_request(at, {**LOCAL, "authorization": f"Bearer {token}"})[0] == 200
 
 

@@ -360,6 +360,23 @@ def test_client_cookies_and_api_keys_are_not_sent_to_a_provider_with_a_configure
         assert not received.header(name), name
 
 
+@pytest.mark.parametrize("has_upstreams", [True, False])
+def test_error_of_the_default_provider_names_the_setting_that_chooses_another_one(
+    tmp_path: Path, upstream: Upstream, has_upstreams: bool
+) -> None:
+    settings = {
+        "proxy.upstreams": {"house-*": {"provider": "house"}} if has_upstreams else {},
+        "providers.house": {"dialect": "openai", "base_url": f"{upstream.url}/v1"},
+    }
+    with serve_proxy(tmp_path, "http://127.0.0.1:9", settings) as served:
+        response = httpx2.get(f"{served.url}/v1/models", timeout=TIMEOUT_S)
+    message = response.json()["error"]["message"]
+    assert response.status_code == 502
+    assert "The connection to the provider 'openai' failed" in message
+    assert ("proxy.upstreams" in message) is has_upstreams
+    assert upstream.received == []
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "identity"])
 def test_request_with_an_unreadable_model_field_is_refused_without_sending_an_api_key_to_a_provider(
     tmp_path: Path, upstream: Upstream, encoding: str

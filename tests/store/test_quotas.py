@@ -353,3 +353,18 @@ def test_usage_of_a_removed_user_or_team_is_deleted(replicas: Replicas) -> None:
         assert replicas.other.describe(account, {"calls_per_day": 5.0})[0][1] == 1
         replicas.other.forget(account)
         assert replicas.one.describe(account, {"calls_per_day": 5.0})[0][1] == 0
+
+
+@pytest.mark.parametrize(
+    ("meter", "limit", "text"),
+    [
+        ("calls_per_minute", 1, "The limit of 1 call per minute of ann is reached. Try again in 9 s"),
+        ("searches_per_minute", 1, "The limit of 1 tool search per minute of ann is reached."),
+        ("calls_per_day", 2, "The limit of 2 calls per day of ann is reached."),
+        ("calls_per_day", 0, "The limit of 0 calls per day of ann allows nothing. Ask your administrator"),
+    ],
+)
+def test_error_of_a_reached_limit_has_the_right_unit_and_suggests_no_repetition_of_a_limit_of_zero(
+    meter: Meter, limit: float, text: str
+) -> None:
+    assert str(QuotaExceeded(meter, limit, "of ann", 9)).startswith(text)

@@ -464,7 +464,10 @@ def _format_estimate(estimate: CostEstimate, name: ModelName) -> str:
 
 def _format_model(name: ModelName) -> str:
     if not (name.provider or name.model):
-        return "a model (none is configured, so tokens are counted like those of GPT-4o)"
+        return (
+            "a model (none is configured, so tokens are counted like those of GPT-4o; name one for the price:"
+            " --model PROVIDER:MODEL, or the settings agent.auxiliary_model or agent.model)"
+        )
     return str(name) if name.model else f"the model of client {name.provider}, which asks its user first"
 
 

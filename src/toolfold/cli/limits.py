@@ -10,7 +10,7 @@ import click
 
 from toolfold.cli.access_rules import Account, ChangeAccount
 from toolfold.cli.app import Invocation
-from toolfold.cli.output import escape_text, print_line
+from toolfold.cli.output import escape_text, print_line, print_note
 from toolfold.users.directory import METERS, Meter
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def add_limit_command(group: click.Group, kind: str, change_account: ChangeAccou
             raise click.UsageError("set at least one limit")
         change_account(invocation, name, lambda account: with_limits(account, wanted))
         print_line(f"changed the limits of the {kind} {escape_text(name)}")
+        print_zero_limits(wanted)
 
     whose = "all members together use" if kind == "team" else "a user uses"
     command: click.Command = click.command(
@@ -55,6 +56,15 @@ def make_limit_options() -> list[click.Option]:
 def parse_limits(values: Mapping[str, str | None]) -> dict[Meter, float | None]:
     """Return the limits given as options; None for a limit to remove. Raises BadParameter."""
     return {cast(Meter, meter): _parse(value) for meter, value in values.items() if value is not None}
+
+
+def print_zero_limits(wanted: Mapping[Meter, float | None]) -> None:
+    """Print which of the new limits are 0 and therefore refuse everything."""
+    zero = [f"--{meter.replace('_', '-')}" for meter, value in wanted.items() if value == 0]
+    if zero:
+        print_note(
+            f"A limit of 0 refuses everything that it counts ({', '.join(zero)}). For no limit, write `none`."
+        )
 
 
 def with_limits(account: Account, wanted: Mapping[Meter, float | None]) -> Account:

@@ -16,7 +16,6 @@ from toolfold.cli.output import escape_text, print_json, print_line, print_note,
 from toolfold.cli.server_commands import confirm, yes_option
 from toolfold.cli.user import open_user_tokens, open_users
 from toolfold.users import Team
-from toolfold.users.directory import METERS
 
 if TYPE_CHECKING:
     from toolfold.model import Json
@@ -154,10 +153,10 @@ def leave(invocation: Invocation, name: str, user: str) -> None:
 
 def print_lost_limits(team: Team) -> None:
     """Print the limits of a team that no longer apply to members who leave it."""
-    from toolfold.users.quotas import format_amount
+    from toolfold.users.quotas import format_limit
 
     if team.limits:
-        texts = [f"{format_amount(limit)} {METERS[meter]}" for meter, limit in team.limits.items()]
+        texts = [format_limit(limit, meter) for meter, limit in team.limits.items()]
         print_note(f"No longer limited by the team: {', '.join(texts)}.")
 
 

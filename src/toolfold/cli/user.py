@@ -17,6 +17,7 @@ from toolfold.cli.limits import (
     make_limit_options,
     parse_limits,
     print_usage,
+    print_zero_limits,
     with_limits,
 )
 from toolfold.cli.output import (
@@ -187,6 +188,7 @@ def set_options(
     change_user(invocation, name, lambda user: with_limits(replace(user, **changes), wanted))
     user = open_users(invocation).directory().require_user(name)
     print_line(f"changed the user {escape_text(name)} ({describe_state(user)})")
+    print_zero_limits(wanted)
     _warn_unknown_issuer(invocation, name, issuer or "")
 
 
@@ -238,6 +240,11 @@ def explain(invocation: Invocation, name: str, tool: str, as_json: bool) -> None
 
     TOOL may also be model:NAME, a model of the model proxy, or key:PROVIDER.
     """
+    if tool.startswith("server:"):
+        raise click.UsageError(
+            f"{tool!r} names all tools of a server; name one of them: `toolfold tools list` lists all tools"
+        )
+    tool = tool.removeprefix("tool:")
     from toolfold.gateway.tokens import LOGIN_CLIENT_PREFIX
 
     tokens = open_user_tokens(invocation)
@@ -269,12 +276,23 @@ def _explain_tool(invocation: Invocation, tokens: TokenStore, user: User, tool: 
         if not found:
             if reason := explain_missing_tool(runtime, tool):
                 return AccessExplanation(tool, (), (reason,))
-            near = closest_names(tool, toolsets.snapshot)
-            raise NotFound(f"there is no tool {tool!r}.{did_you_mean(near)}")
+            near = did_you_mean(closest_names(tool, toolsets.snapshot))
+            rules = _describe_stored_rules(tokens.users.directory(), user, f"tool:{tool}")
+            raise NotFound(f"there is no tool {tool!r}.{near}{rules} `toolfold tools list` lists all tools.")
         configured = frozenset(toolsets.snapshot) - runtime.switched_off()
         clients = [*tokens.list_clients(), *_describe_login(user, runtime.config)]
         directory = tokens.users.directory()
         return explain_access(found[0].name, user, directory, toolsets, configured, clients)
+
+
+def _describe_stored_rules(directory: Directory, user: User, rule: str) -> str:
+    """Return a sentence about the rules that name a tool which does not exist; empty if there are none."""
+    levels = directory.list_levels(user.id)
+    found = [f"{level} allows {rule}" for level, each in levels if rule in each.allowed]
+    found += [f"{level} denies {rule}" for level, each in levels if rule in each.denied]
+    return (
+        f" A rule is stored for it ({', '.join(found)}), which applies as soon as it exists." if found else ""
+    )
 
 
 def _explain_model(tokens: TokenStore, user: User, rule: str) -> AccessExplanation:

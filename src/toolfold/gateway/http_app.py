@@ -54,9 +54,10 @@ log = logging.getLogger(__name__)
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _METHODS = frozenset({"POST", "GET", "DELETE"})
 _UNIQUE_HEADERS = frozenset({"host", "origin", "authorization", "mcp-session-id"})
-_TOKEN_NEEDED = "This gateway needs a token. Create one with `toolfold token add NAME`."  # noqa: S105
+_TOKEN_NEEDED = "This gateway needs a token. Ask its administrator for one (`toolfold token add NAME`)."  # noqa: S105
 _TOKEN_UNKNOWN = (
-    "This token is not valid: it is mistyped or was revoked. Create one with `toolfold token add NAME`."  # noqa: S105
+    "This token is not valid: it is mistyped or was revoked. Ask the administrator of the gateway for one"  # noqa: S105
+    " (`toolfold token add NAME`)."
 )
 
 _CHALLENGE = 'Bearer realm="toolfold"'

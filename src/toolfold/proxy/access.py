@@ -18,11 +18,12 @@ KEY_HEADERS = frozenset({"authorization", "x-api-key", "api-key"})
 """Request headers in which clients send a provider's key."""
 _TOKEN_PREFIX = "tf_"  # noqa: S105
 _TOKEN_NEEDED = (
-    "This proxy needs a token. Create one with `toolfold token add NAME`, and send it as the API key"
-    f" or in the header {TOKEN_HEADER}."
+    "This proxy needs a token. Ask its administrator for one (`toolfold token add NAME`), and send it as the"
+    f" API key or in the header {TOKEN_HEADER}."
 )
 _TOKEN_UNKNOWN = (
-    "This token is not valid: it is mistyped or was revoked. Create one with `toolfold token add NAME`."  # noqa: S105
+    "This token is not valid: it is mistyped or was revoked. Ask the administrator of the proxy for one"  # noqa: S105
+    " (`toolfold token add NAME`)."
 )
 
 

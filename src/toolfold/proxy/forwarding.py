@@ -223,4 +223,10 @@ def _describe_failure(error: Exception, upstream: Upstream, *, is_timeout: bool)
         problem = f"The provider {upstream.provider!r} did not answer in time."
         return UpstreamFailed(problem, is_timeout=True)
     reason = " ".join(str(error).split())[:MAX_PROBLEM_CHARS] or type(error).__name__
-    return UpstreamFailed(f"The connection to the provider {upstream.provider!r} failed: {reason}")
+    hint = (
+        ". It gets the requests whose model matches no pattern of the setting proxy.upstreams, and those"
+        " without a model; the pattern `*` sends all of them to another provider"
+        if upstream.is_fallback
+        else ""
+    )
+    return UpstreamFailed(f"The connection to the provider {upstream.provider!r} failed: {reason}{hint}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import quote, urlsplit
 
@@ -61,6 +61,8 @@ class Upstream:
     uses_client_key: bool
     own_key: str = ""
     """The key of the proxy; empty if the provider needs none or gets the client's."""
+    is_fallback: bool = False
+    """True if `proxy.upstreams` is set, and this provider gets the requests for which it names none."""
 
     def __repr__(self) -> str:
         return f"Upstream({self.provider!r}, {self.base_url!r})"  # without the key
@@ -153,7 +155,8 @@ def _default_upstream(family: Family, config: Config) -> Upstream:
     clients on this machine may have it set to the proxy.
     """
     settings = known_providers(config)[family]
-    return _build_upstream(family, settings, uses_client_key=True, own_key="")
+    upstream = _build_upstream(family, settings, uses_client_key=True, own_key="")
+    return replace(upstream, is_fallback=bool(config.proxy.upstreams))
 
 
 def _configured_upstream(pattern: str, provider: str, uses_client_key: bool, config: Config) -> Upstream:

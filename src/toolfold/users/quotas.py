@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import sqlite3
 import threading
 import time
@@ -52,6 +53,7 @@ CREATE TABLE IF NOT EXISTS quota_use (
     PRIMARY KEY (account, meter, window_start)
 )
 """
+_PLURAL = re.compile(r"((?<=ch)es|s)(?= per )")
 _INDEX = "CREATE INDEX IF NOT EXISTS quota_use_by_start ON quota_use (window_start)"
 
 
@@ -60,11 +62,9 @@ class QuotaExceeded(ToolfoldError):
 
     def __init__(self, meter: Meter, limit: float, of: str, retry_after_s: int) -> None:
         self.meter, self.retry_after_s = meter, retry_after_s
-        unit = METERS[meter]
-        super().__init__(
-            f"The limit of {format_amount(limit)} {unit} {of} is reached. Try again in {retry_after_s} s,"
-            " or ask your administrator for a higher limit."
-        )
+        what = f"The limit of {format_limit(limit, meter)} {of}"
+        later = f"is reached. Try again in {retry_after_s} s, or ask" if limit else "allows nothing. Ask"
+        super().__init__(f"{what} {later} your administrator for a higher limit.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,6 +536,12 @@ MODEL_METERS: tuple[Meter, ...] = (*CALL_METERS, "tokens_per_day", "cost_per_day
 def format_amount(amount: float) -> str:
     """Format a limit or a usage as text, such as `5,000,000` or `0.25`."""
     return f"{amount:,.12g}"
+
+
+def format_limit(limit: float, meter: Meter) -> str:
+    """Format a limit with its unit, such as `1 call per minute`."""
+    unit = METERS[meter]
+    return f"{format_amount(limit)} {_PLURAL.sub('', unit) if limit == 1 else unit}"
 
 
 def user_account(user_id: str) -> str:
