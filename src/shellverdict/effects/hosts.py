@@ -30,7 +30,7 @@ _DROP_SITES = split_names(
 
 
 def parse_host(address: Word) -> str:
-    """Return the host of an address or URL, or an empty string if it is unknown."""
+    """Return the host in an address or URL; an empty string if the host is unknown."""
     match = _ADDRESS.match(address)
     name = match[1].strip("[]").rstrip(".").lower() if match else ""
     return "" if GAP in name else name

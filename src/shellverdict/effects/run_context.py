@@ -46,7 +46,7 @@ AS_ROOT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """A program that would be started, and the classifier for the paths among its arguments."""
+    """Context of an effect handler: a program that would be started, and a classifier for paths."""
 
     run: ProgramRun
     paths: PathClassifier

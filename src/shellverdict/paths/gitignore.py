@@ -21,7 +21,7 @@ class IgnorePattern:
 
 
 def read_patterns(text: str) -> tuple[IgnorePattern, ...]:
-    """Parse the text of a `.gitignore` file; lines that are too long or too many are skipped."""
+    """Parse the text of a `.gitignore` file; overlong lines and lines beyond MAX_PATTERNS are skipped."""
     result = []
     for line in text.splitlines()[:MAX_PATTERNS]:
         line = line if line.endswith("\\ ") else line.rstrip()

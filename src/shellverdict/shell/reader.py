@@ -145,7 +145,7 @@ def _exported_values(state: ShellState) -> dict[str, Word]:
 
 
 class ShellReader(NestedCodeReader):
-    """Analyzes shell commands, the commands that they run (as `sudo` does), and the output of both."""
+    """Analyzes shell commands and the commands that these run (as `sudo` does), and predicts their output."""
 
     def __init__(
         self,

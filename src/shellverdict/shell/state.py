@@ -247,5 +247,5 @@ class ShellState:
         return word
 
     def change_directory(self, word: Word) -> None:
-        """Apply the effect of `cd` on the working directory; after `cd -` it is unknown."""
+        """Apply the effect of `cd` on the working directory, which becomes unknown after `cd -`."""
         self.cwd = Word(self.resolve_path(word)) if word != "-" else unknown_word()

@@ -20,7 +20,7 @@ UNKNOWN_STREAM = TextStream(None)
 
 
 def concatenate_streams(first: TextStream, second: TextStream) -> TextStream:
-    """Concatenate two streams; the result's text is unknown if either text is unknown or it is too long."""
+    """Concatenate two streams; the text of the result is unknown if a text is unknown or the sum too long."""
     if first.text == "" and not first.taints:
         return second
     text = None if first.text is None or second.text is None else Word(first.text + second.text)
@@ -30,7 +30,7 @@ def concatenate_streams(first: TextStream, second: TextStream) -> TextStream:
 
 
 def merge_alternatives(first: TextStream, second: TextStream) -> TextStream:
-    """Merge the output streams of two alternatives; if they differ, the text of the result is unknown."""
+    """Merge the outputs of two alternative branches; if they differ, the text of the result is unknown."""
     if first == second or (first.text == "" and not first.taints):
         return second
     return TextStream(None, first.taints | second.taints)

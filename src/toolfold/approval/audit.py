@@ -113,7 +113,7 @@ class AuditLog(DecisionLog):
                 yield from _read_at(handle, 0, size).decode("utf-8", "replace").splitlines()
 
     def _open_all(self, stack: contextlib.ExitStack) -> list[tuple[int, int]]:
-        """Open all audit log files, newest first, while no entry is being written; return their sizes too.
+        """Open all audit log files while no entry is being written; return handles and sizes, newest first.
 
         Raises OSError if another process keeps the lock.
         """
@@ -227,7 +227,7 @@ def _open_files(files: Iterable[Path], stack: contextlib.ExitStack) -> list[tupl
 
 
 def _read_at(handle: int, start: int, end: int) -> bytes:
-    """Return the bytes of a file from `start` to `end`, or fewer at its end. Windows has no `os.pread`."""
+    """Return the bytes of a file from `start` to `end`, as `os.pread` does, which Windows lacks."""
     os.lseek(handle, start, os.SEEK_SET)
     parts: list[bytes] = []
     while start < end and (part := os.read(handle, end - start)):

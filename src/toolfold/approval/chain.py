@@ -187,7 +187,7 @@ class DecisionChain:
         return (*offered, Answer.DENY)
 
     def remember(self, analysis: CallAnalysis, session_id: str, answer: Answer) -> None:
-        """Store an answer that also applies to later calls. Raises ConfigError if it cannot be saved.
+        """Store an approval answer for later calls too. Raises ConfigError if it cannot be saved.
 
         "Always" adds no session grant: after the entry is removed, approval is needed again at once.
         """

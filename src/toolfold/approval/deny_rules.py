@@ -53,7 +53,7 @@ class DenyRules:
         self.rules = tuple(_build_rule(entry, glob) for entry, glob in self._globs)
 
     def entries_for(self, kind: str) -> list[tuple[str, re.Pattern[str]]]:
-        """Return the `approval.deny` entries for tools, rules or categories, with their patterns."""
+        """Return the `approval.deny` entries of one kind (tool, rule or category), with their patterns."""
         return [(entry, pattern) for entry, each, pattern in self._named if each == kind]
 
     def check_names(self, rules: Iterable[Rule]) -> None:
@@ -103,7 +103,7 @@ def _build_rule(entry: str, glob: re.Pattern[str]) -> Rule:
 
 
 def _compile_glob(entry: str) -> re.Pattern[str]:
-    """Compile a command glob of `approval.deny`; it also matches the command with further arguments."""
+    """Compile a command glob of `approval.deny`, which also matches the command with further arguments."""
     words = " ".join(entry.split())
     with_arguments = "" if words.endswith("*") else f"|{translate(f'{words} *')}"
     return re.compile(translate(words) + with_arguments)

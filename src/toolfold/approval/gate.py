@@ -203,7 +203,7 @@ class Approval:
     async def _publish_question(
         self, asking: Coroutine[Any, Any, Decision], request: ApprovalRequest, context: CallContext
     ) -> Decision:
-        """Wait for a person's decision; publish an event before the question and one after the answer."""
+        """Wait for a person's approval decision; publish an event for the question and one for the answer."""
         if self._events is None or self._approver is None:  # then nobody is asked
             return await asking
         self._events.ask_approval(request, context)
@@ -268,7 +268,7 @@ def _count_text(value: object, limit: int = MAX_INLINE_CHARS + 1) -> int:
 
 
 def _explain_refusal(analysis: CallAnalysis, decision: Decision) -> str:
-    """Return the message for the model about a call that was not approved."""
+    """Return the message that tells the model why a tool call was not approved."""
     name = analysis.tool.name
     if decision.decided_by not in _NO_ANSWER:
         return f"{name!r} was refused: {decision.reason}. It was not run. {_DO_NOT_RETRY}"

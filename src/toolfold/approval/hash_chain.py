@@ -115,7 +115,7 @@ def _find_problem(line: str, link: Link, last: Link | None) -> str:
 
 
 def _count_unchained(line: str, report: ChainReport) -> None:
-    """Count a line without a hash; report a problem if the line follows entries with hashes."""
+    """Count an audit log line without a hash; report a problem if it follows entries with hashes."""
     if not _is_object(line):
         report.incomplete += 1
     elif report.entries or report.problems:

@@ -120,7 +120,10 @@ class ApprovalQueue:
         return tuple(each for each in questions if session_id in (None, each.request.session_id))
 
     def answer(self, question_id: str, answer: Answer | str | bool) -> None:
-        """Answer a pending approval question. Raises StaleQuestion if the question is not pending."""
+        """Answer a pending approval question. Raises StaleQuestion if the question is not pending.
+
+        Raises ToolfoldError if the answer was not offered.
+        """
         with self._lock:
             waiting = self._open.get(question_id)
             if waiting is None:

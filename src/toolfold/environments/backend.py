@@ -108,7 +108,7 @@ class Backend(ABC):
         """Check quickly whether the machine or container can be opened. Works in any event loop."""
 
     async def open(self) -> None:  # noqa: B027  (most backends need no preparation)
-        """Connect to the machine, container or sandbox that runs the commands, or start it.
+        """Connect to the machine, container or sandbox that runs the commands; start it if necessary.
 
         May be called again after the connection was lost. Raises EnvironmentFailed.
         """

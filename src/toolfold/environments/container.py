@@ -44,7 +44,10 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSpec:
-    """Specification of a container: image, mounts, user, network access and resource limits."""
+    """Specification of a container: image, mounts, user, network access and resource limits.
+
+    The container has no directories of this machine, capabilities or network access that are not listed.
+    """
 
     image: str
     home: str = "/workspace"

@@ -51,7 +51,7 @@ class EndMarkParser:
         return data[:at]
 
     def flush(self) -> bytes:
-        """Return the bytes that might have been part of an end mark, but were not."""
+        """Return the output bytes that `feed` held back because they might have started an end mark."""
         held, self._pending = self._pending, b""
         return b"" if self.exit else held
 

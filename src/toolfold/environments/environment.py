@@ -46,7 +46,10 @@ class EnvironmentLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """Result of a foreground command: output, exit code, working directory and duration."""
+    """Result of a foreground command: output, exit code, working directory and duration.
+
+    A non-zero exit code raises no exception.
+    """
 
     output: str
     exit_code: int | None
@@ -192,7 +195,7 @@ class Environment:
     async def read_file(
         self, path: str, *, task: str = DEFAULT_TASK, offset: int = 0, max_bytes: int | None = None
     ) -> bytes:
-        """Return the bytes of a file on the target from `offset` on. Raises CallError if it cannot be read.
+        """Return the bytes of a file in the environment, from `offset` on. Raises CallError if that fails.
 
         Without `max_bytes`, return the whole rest, and raise CallError if the file is too large for that.
         """
@@ -207,7 +210,7 @@ class Environment:
         return data
 
     async def write_file(self, path: str, data: bytes, *, task: str = DEFAULT_TASK) -> None:
-        """Create or replace a file on the target atomically, with its parent directories.
+        """Create or replace a file in the environment atomically; create missing parent directories.
 
         Raises CallError.
         """

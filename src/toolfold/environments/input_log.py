@@ -45,7 +45,7 @@ class InputLog:
         self._add("signal", name)
 
     def mark_incomplete(self, why: str) -> None:
-        """Record why the log does not contain all input; the known entries are kept for display."""
+        """Record why the log does not contain all input; the logged input is kept for display."""
         self.incomplete_reason = self.incomplete_reason or why
         self.revision += 1
 

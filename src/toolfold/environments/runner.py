@@ -170,7 +170,7 @@ class CommandRunner:
         return code
 
     async def finish(self, running: RunningCommand, *, terminate: bool = False) -> None:
-        """Release a command; with `terminate`, terminate it and all processes that it started."""
+        """Close the streams of a command; with `terminate`, first terminate all of its processes."""
 
         async def finish() -> None:
             if terminate:

@@ -240,7 +240,7 @@ class Sandbox(Local):
                     (self._cache / name).symlink_to(_OWN_FILES / "cache" / name)
 
     def _show_resolver(self, view: FileView) -> None:
-        """Make the DNS resolver configuration visible to commands; it may be a symbolic link into /run."""
+        """Make the DNS resolver configuration visible to commands if it is a symbolic link into /run."""
         config = Path("/etc/resolv.conf").resolve()
         if config.is_relative_to("/run") and config.exists():
             view.bind(config, config)

@@ -330,7 +330,7 @@ def _similarity(
 
 
 def choose_edits(candidates: EditCandidates, text: str, name: str, *, replace_all: bool) -> Sequence[Edit]:
-    """Return the only edit, or all edits with `replace_all`. Raises CallError if several matches exist."""
+    """Return the edits to apply. Raises CallError for several edits unless `replace_all` is set."""
     if replace_all or len(candidates.edits) == 1:
         return candidates.edits
     shown_lines = ", ".join(str(line) for line in _line_numbers(text, candidates.edits[:10]))

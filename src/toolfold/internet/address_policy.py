@@ -52,7 +52,7 @@ class AddressRefused(CallError):
 
 
 class AddressPolicy:
-    """Allows connections to public addresses, and to private addresses only in the given networks."""
+    """Policy that allows connections to public addresses, and to private addresses in given networks."""
 
     def __init__(self, private_networks: Iterable[IpNetwork] = (), *, look_up: LookUp | None = None) -> None:
         """Create a policy; `look_up` resolves host names to addresses, by default as the system does."""

@@ -85,7 +85,7 @@ class BrowserPool:
         return bool(self._find_program())
 
     async def use(self, key: str, work: Callable[[BrowserTab], Awaitable[T]], *, opens: bool = False) -> T:
-        """Run an action on a session's pages, one at a time; with `opens`, start the browser if necessary."""
+        """Run an action on the browser pages of a session; with `opens`, start the browser if necessary."""
         try:
             return await self._thread.run(lambda: self._use(key, work, opens))
         except LoopThreadClosed:

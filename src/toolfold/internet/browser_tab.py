@@ -299,7 +299,7 @@ def explain_network_error(error: Exception) -> str:
 
 
 def _encode_url(url: str) -> str:
-    """Percent-encode and truncate a page's URL, so that it cannot carry a message to the model."""
+    """Percent-encode and truncate a page's URL, so that it cannot contain instructions to the model."""
     return shorten(quote(url[:MAX_URL_CHARS], safe=_URL_CHARACTERS), MAX_URL_CHARS)
 
 

@@ -108,7 +108,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 async def _run_worker(request: Json, data: bytes) -> Json:
-    """Parse a document in a worker process and return its answer. Cancellation kills the worker."""
+    """Parse a document in a worker process and return the worker's answer. Cancellation kills the worker."""
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     process = await asyncio.create_subprocess_exec(
         sys.executable,

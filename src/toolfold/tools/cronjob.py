@@ -146,7 +146,7 @@ class CronTools:
     outside_text: OutsideText
 
     def show(self, args: Json, context: CallContext) -> Json:
-        """Return the caller's scheduled jobs, or one job with its last runs, as untrusted text."""
+        """Return the caller's scheduled jobs or, if a job is named, that job with its last runs."""
         if not args.get("job"):
             jobs = self.jobs.store.list_jobs(_name_client(context), since=context.caller.since)
             listed = [self._describe(job, context) for job in jobs]
@@ -217,7 +217,7 @@ class CronTools:
         return self.jobs.change(found.id, change)
 
     def _apply(self, job: Job, args: Json, context: CallContext) -> Job:
-        """Return a job with values changed by a call. Raises JobRejected if the session may not set them."""
+        """Return a copy of a job, changed by a call. Raises JobRejected if the change is not allowed."""
         granted = list(context.nested.tools) if context.nested else []
         changes: dict[str, Any] = {
             field: args[name]

@@ -133,7 +133,7 @@ class MixtureTools:
         return {"answers": separate, "note": f"The answers were not combined: {combined}", **result}
 
     async def _ask(self, model: str, text: str, system: str) -> Reply | ModelFailed:
-        """Return a model's reply to a question, or the reason if there is none."""
+        """Return a model's reply to a question or, if the model failed, the error."""
         question = Question(
             text=text,
             system=system,

@@ -334,7 +334,7 @@ async def _input_context(terminal: EnvironmentThread, args: Json) -> Json | None
 
 
 def get_task_name(args: Json, context: CallContext) -> str:
-    """Return the task name with the session id as prefix, so that sessions have separate tasks."""
+    """Return the name of a shell session (`task`), which starts with the id of the Toolfold session."""
     return f"{context.session_id}/{args.get('task') or context.task_id or ''}"
 
 

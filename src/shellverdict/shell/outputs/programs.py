@@ -403,7 +403,7 @@ def _filter_sed(run: ProgramRun, text_input: TextStream) -> TextStream:
 
 
 def _filter_sort(_run: ProgramRun, text_input: TextStream) -> TextStream:
-    """Return the output of `sort` for a single line; for several lines it depends on the locale."""
+    """Return the output of `sort` for one line; unknown for several lines, sorted according to the locale."""
     if not text_input.text or len(filters.split_lines(text_input.text)) > 1:
         return unknown_stream(source=text_input)
     return create_stream(text_input.text.rstrip("\n") + "\n", text_input.taints)
