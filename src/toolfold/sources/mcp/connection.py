@@ -122,7 +122,7 @@ class ServerConnection:
 
     @property
     def is_busy(self) -> bool:
-        """Return True while a response is pending; many servers handle only one request at a time."""
+        """Return True while the response to a request is pending."""
         return self._pending_count > 0
 
     @property

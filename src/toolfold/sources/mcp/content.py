@@ -348,7 +348,7 @@ def _text_or_empty(value: Any) -> str:
 
 
 def _as_sequence(value: Any) -> Iterable[Any]:
-    """Return a list of content blocks; some protocol revisions send a single block."""
+    """Return content as a list of blocks, even if it is a single block."""
     return value if isinstance(value, (list, tuple)) else (value,)
 
 

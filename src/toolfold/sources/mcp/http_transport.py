@@ -245,7 +245,7 @@ def _client_class(is_ready: Callable[[], bool], pending: _PendingRequests | None
 def _guard_transport(
     inner: httpx2.AsyncBaseTransport, limiter: NotificationLimiter, has_direct_responses: bool
 ) -> Any:
-    """Return an HTTP transport that also checks responses, sizes and rates."""
+    """Wrap an HTTP transport to check the validity, size and rate of responses."""
     import httpx2
 
     max_event_bytes = MAX_MESSAGE_BYTES if has_direct_responses else MAX_SSE_EVENT_BYTES

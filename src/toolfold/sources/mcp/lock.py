@@ -45,7 +45,7 @@ _REPAIR_HINT = "restore it from version control, or delete it to pin the tools o
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One tool in the lock file, with the definition that a person accepted."""
+    """Pin of one tool in the lock file: the definition that a person accepted."""
 
     fingerprint: str
     tool: ListedTool | None = None
@@ -78,7 +78,7 @@ def lock_path(config: Config, server: str) -> Path:
 
 
 class PinStore(ABC):
-    """Tools that a person accepted, for each MCP server. Safe for several threads and processes."""
+    """Accepted tools (pins) of each MCP server. Safe for several threads and processes."""
 
     @abstractmethod
     def pins(self, server: str) -> Pins | None:
@@ -224,7 +224,7 @@ class LockFile(PinStore):
 
 
 class SharedPins(PinStore):
-    """The accepted tools of MCP servers in a database that replicas share.
+    """Accepted tools (pins) of MCP servers, in the database that replicas share.
 
     They are in memory and follow changes of other replicas. While the database cannot be reached, the last
     known ones are used, and nothing can be accepted.

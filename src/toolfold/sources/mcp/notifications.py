@@ -21,7 +21,7 @@ Listen = Callable[..., Any]
 
 
 class NotificationSubscription:
-    """Subscription to a server's notifications, active as soon as it is created."""
+    """Subscription to a server's notifications; a background task opens it and renews it."""
 
     def __init__(
         self, listen: Callable[[], Any], on_event: Callable[[Any], None], on_open: Callable[[bool], None]

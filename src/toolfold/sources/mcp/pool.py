@@ -600,7 +600,7 @@ class McpServers:
         database.on_change("pins", read_again)
 
     def follow_shared_listings(self) -> None:
-        """Start to apply tool lists that other replicas have read from their servers."""
+        """Start applying tool lists that other replicas have read from their servers."""
         if self._exchange is not None:
             self._exchange.follow()
 

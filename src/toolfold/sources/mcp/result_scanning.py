@@ -19,7 +19,7 @@ MAX_BLOCKS_IN_LOOP = 20
 
 
 def is_long_result(answer: Any) -> bool:
-    """Return True if a result is so long that scanning it in an event loop would block others."""
+    """Return True if a result is so long that scanning it would block the event loop noticeably."""
     blocks = getattr(answer, "content", None) or ()
     chars = sum(len(getattr(block, "text", None) or "") for block in blocks)
     if len(blocks) > MAX_BLOCKS_IN_LOOP or chars > MAX_CHARS_IN_LOOP:

@@ -108,7 +108,7 @@ class SharedListings:
         self._database.run(store)
 
     def follow(self, callback: Callable[[], None]) -> SharedCopy[dict[ListingKey, str]]:
-        """Return an up-to-date copy of the checksums of all lists; call `callback` after each change.
+        """Return a copy of all lists' checksums that is kept up to date; call `callback` after each change.
 
         The caller must close it.
         """

@@ -223,7 +223,7 @@ class _ServerInputStream(MessageStream):
 
 
 class _OversizedLine:
-    """First bytes and, once complete, last bytes of an output line that exceeds the size limit."""
+    """Output line above the size limit: its first bytes and, once it is complete, its last bytes."""
 
     def __init__(self, edges: bytes, *, is_complete: bool) -> None:
         self.edges, self.is_complete = edges, is_complete

@@ -59,7 +59,7 @@ class ListedTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Everything that an MCP server reports about itself: tools, instructions and capabilities."""
+    """Listing of an MCP server: its tools, instructions and capabilities."""
 
     tools: tuple[ListedTool, ...] = ()
     instructions: str = ""

@@ -153,7 +153,7 @@ class Trust:
         return self._store_accepted(server, replace(result, updated=tuple(updated)))
 
     def check_call(self, server: str, policy: Policy, tool: ListedTool) -> HeldTool | None:
-        """Return None if the tool may be called as now defined, otherwise the reason. Raises ConfigError.
+        """Return why a tool as now defined may not be called; None if it may be called. Raises ConfigError.
 
         Compares pins only: scanning a held tool at every call would let a server consume time.
         """

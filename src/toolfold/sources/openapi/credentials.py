@@ -24,7 +24,7 @@ _BASIC, _BEARER, _KEY = "basic", "bearer", "key"
 
 @dataclass(frozen=True, slots=True)
 class SecurityScheme:
-    """Form in which an API expects a credential: bearer token, user and password, or API key."""
+    """Security scheme of an API: bearer token, user and password, or API key."""
 
     name: str
     kind: str

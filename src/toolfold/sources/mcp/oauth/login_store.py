@@ -99,7 +99,7 @@ def compute_fresh_until(now: float, expires_in: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class DeletedLogins:
-    """Result of deleting the logins of a server."""
+    """Deleted logins of a server: their number, and the logins that could be read."""
 
     count: int
     """Number of deleted logins."""

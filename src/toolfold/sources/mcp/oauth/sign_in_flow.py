@@ -305,7 +305,7 @@ class _SignInFlow:
 
 
 class MemoryTokenStorage:
-    """In-memory token storage for the MCP SDK; LoginStore stores the result."""
+    """Token storage for the MCP SDK that keeps the tokens of one login in memory."""
 
     def __init__(
         self, client: OAuthClientInformationFull | None = None, tokens: OAuthToken | None = None

@@ -88,7 +88,7 @@ def _destroys_something(tool: ListedTool) -> bool:
 
 
 def _main_verb(name: str) -> str:
-    """Return the verb in a tool name: the first word, or a later word if only the latter is a known verb."""
+    """Return the main verb of a tool name: usually the first word, or a later destructive verb."""
     parts: list[str] = [part.lower() for part in _NAME_PART.findall(name)]
     if parts and parts[0] not in get_word_set("reading_verbs"):
         if parts[0] in _changing_verbs() | get_word_set("executing_verbs"):

@@ -31,7 +31,7 @@ PieceIndices = np.ndarray[Any, np.dtype[np.intp]]
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Input of the prompt injection classifier for one sentence or a pair of sentences."""
+    """Features of a sentence or a pair of sentences, the input of the prompt injection classifier."""
 
     piece_indices: PieceIndices
     """Indices of the sentence's pieces in the weight table."""
@@ -43,7 +43,7 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class AttackClassifier:
-    """Weights of the two linear models of the prompt injection classifier."""
+    """Classifier of prompt injections: the weights of its two linear models."""
 
     pieces: np.ndarray[Any, np.dtype[np.float32]]
     group_indices: Mapping[str, int]
