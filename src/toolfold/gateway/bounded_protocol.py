@@ -118,7 +118,7 @@ class BoundedProtocol(LimitedProtocol):
         _abort_surplus(self.connections, self._limit)
 
     def abort(self) -> None:
-        """Close the connection immediately; the event loop reports it as lost one iteration later."""
+        """Close the connection immediately, without sending buffered data."""
         self.is_aborted = True
         self.transport.abort()
 

@@ -1,4 +1,4 @@
-"""Check requests of browsers for pages of the gateway: their host, their website and their cookies."""
+"""Check the Host header, origin and cookies of browser requests for the gateway's pages."""
 
 from __future__ import annotations
 

@@ -483,7 +483,7 @@ def _make_direct_app_class(path: str, serve_gateway: App) -> type[Starlette]:
 
 
 def _redirect_to_folder(path: str) -> Route:
-    """Return a route from `/ui` to `/ui/` for an app at `/ui/{path:path}`; the redirect names no host."""
+    """Return a route that redirects `/ui` to `/ui/`, for an app at `/ui/{path:path}`."""
     from starlette.responses import RedirectResponse
     from starlette.routing import Route
 

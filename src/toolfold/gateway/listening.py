@@ -28,7 +28,7 @@ def listen_on(host: str, port: int) -> socket.socket:
 
 
 def detect_vanished_peers(listening: socket.socket) -> None:
-    """Enable keepalive on a listening socket, so that the system closes connections of vanished clients.
+    """Enable TCP keepalive on a listening socket, so that connections of unreachable clients are closed.
 
     Accepted sockets inherit the options.
     """

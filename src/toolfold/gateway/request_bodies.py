@@ -118,7 +118,7 @@ class RequestBodies:
 
     @contextmanager
     def reserve(self, client: str) -> Iterator[BodyReservation]:
-        """Yield a memory counter for one request body; the counted memory is released when the block ends."""
+        """Yield a memory counter for one request body; leaving the `with` block releases the memory."""
         reservation = BodyReservation(client)
         try:
             yield reservation

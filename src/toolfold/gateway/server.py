@@ -155,7 +155,7 @@ class Gateway:
         headers = HeaderCheck(self._runtime.registry.snapshot)
 
         class GatewayServer(Server[Any]):
-            """SDK server that declares notifications of changed lists to its clients."""
+            """SDK server that declares to clients that it notifies them of changed lists."""
 
             get_tool_input_schema = property(lambda _: headers.lookup, lambda _, __: None)
 
