@@ -25,7 +25,7 @@ CACHE_MARK = "cache_control"
 
 
 class Conversations:
-    """Conversations of all clients after their first reply, newest last. Thread-safe."""
+    """Conversations of all clients, recorded from the first reply on, newest last. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

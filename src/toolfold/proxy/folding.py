@@ -39,7 +39,7 @@ FindAdded = Callable[[bytes, set[str]], AddedTools]
 
 @dataclass(slots=True)
 class FoldReport:
-    """Tokens saved by a reduced tools array in a request, and tokens used by tool searches."""
+    """Report on a reduced tools array: tokens saved in a request, and tokens used by tool searches."""
 
     folded: int
     """Number of the client's tools that were not sent."""

@@ -1,4 +1,4 @@
-"""Prices for counting model requests towards user limits, including models of unknown price.
+"""Prices of model requests for user limits, estimated for models whose price is unknown.
 
 A configured price (`proxy.prices`) comes first, then the list price of the model. A model without either is
 taken to cost several times as much as the most expensive listed model of its provider: otherwise a limit on

@@ -25,7 +25,7 @@ MAX_READ_BYTES = 16_000_000
 
 
 class ForwardedReply:
-    """Parser of a reply that is forwarded unchanged."""
+    """Reply that is forwarded unchanged and parsed for its token usage."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
