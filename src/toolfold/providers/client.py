@@ -268,7 +268,7 @@ def translate_error(error: Any, errors: Any) -> ProviderError:
 
 
 def _describe_connection_error(error: Any) -> str:
-    """Return why a provider is unreachable, with its address but without credentials of its URL."""
+    """Return why a provider is unreachable, with its address but without credentials in the URL."""
     url = error.request.url
     address = str(url.copy_with(userinfo=b"", path="/", query=None, fragment=None)).rstrip("/")
     problem = f"the provider cannot be reached at {address}: {error.__cause__ or error}"

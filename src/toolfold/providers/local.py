@@ -361,7 +361,7 @@ def _plain_message(message: Json, names: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _find_request(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the text of the last message if it is a user message; empty if it is a tool result."""
+    """Return the text of the last message if a user wrote it; otherwise empty."""
     newest = messages[-1] if messages else {}
     return shorten(OpenAIChat().find_text(newest), MAX_REQUEST_CHARS) if is_user_message(newest) else ""
 
