@@ -456,7 +456,7 @@ class Quotas:
         return balance
 
     def _remove_ended(self) -> None:
-        """Drop ended counting periods from memory; if too many remain, drop all stored periods.
+        """Drop ended counting periods from memory; if too many remain, drop all that the store contains.
 
         Amounts that are not written to the store yet are never forgotten.
         """
@@ -468,7 +468,7 @@ class Quotas:
             self._balances = unwritten
 
     def _is_known(self, limit: _Limit, balance: _Balance) -> bool:
-        """Return True if it is known without querying the store whether a limit is reached."""
+        """Return True if this replica can tell without querying the store whether a limit is reached."""
         age = self._clock() - balance.checked
         if limit.window.meter in SPENT_METERS:
             return age < SYNC_INTERVAL_S
