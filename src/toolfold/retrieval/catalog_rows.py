@@ -26,7 +26,7 @@ _WORD = re.compile(r"'([^']*)':(\d+)")
 
 
 def _list_positions() -> list[str]:
-    """Return the `tsvector` position and class that encode each weight between 0 and 1."""
+    """Return, for each weight from 0 to 1, the `tsvector` position and label (A to D) that encode it."""
     return [
         f"{max(1, number)}{next(name for name, least in _CLASSES if number >= least * _WEIGHT_SCALE)}"
         for number in range(_WEIGHT_SCALE + 1)

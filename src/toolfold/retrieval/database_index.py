@@ -148,7 +148,7 @@ class DatabaseIndex:
         on_change: Callable[[IndexState], None] | None = None,
         on_failure: Callable[[str], None] | None = None,
     ) -> None:
-        """Create the search index; the database is first read by the first search.
+        """Create the search index; the first search reads the database.
 
         `max_wait_s` limits how long a search waits until the tools are published; None waits for all.
         `on_failure` is called with the reason when a search cannot use the database.
@@ -290,7 +290,7 @@ class DatabaseIndex:
     def _usable_table(
         self, published: _PublishedTools, grant: _Grant, lookup: MessageLookup
     ) -> VectorTable | None:
-        """Return the table of tool vectors; None if it has no index yet or belongs to another model.
+        """Return the table of tool vectors; None if it is not indexed yet or is for another embedding model.
 
         Without an index, comparing a message with the vectors of all tools would take too long.
         A search by keywords uses the vectors of candidates to recognise duplicates.
@@ -372,7 +372,7 @@ class DatabaseIndex:
         return found, int(added.max(initial=last_id))
 
     def _run(self) -> None:
-        """Store the current tools in the database; repeat if the tools have changed meanwhile."""
+        """Store the current tools in the database; repeat if the tools change during that time."""
         tools, is_complete = self._wanted, False
         try:
             while not self._closed.is_set():
@@ -534,7 +534,7 @@ def make_scope_filter(
 
 
 def _list_nearest(lookup: MessageLookup, servers: Sequence[int]) -> list[NearestQuery]:
-    """Return the vector searches for a message: by its text, its parts, earlier messages and used servers."""
+    """Return the vector searches for a message: for its text and parts, earlier messages and used servers."""
     vectors = [] if lookup.vectors is None else [each for each in lookup.vectors if each.any()]
     found = [NearestQuery(vector, CANDIDATES) for vector in vectors]
     found += [NearestQuery(vector, NEAREST_TO_EARLIER) for vector in lookup.earlier_vectors]

@@ -247,7 +247,7 @@ class ExampleMessages:
             return self._find_record(tool)
 
     def list_records(self, tool: Tool) -> list[MessageRecord]:
-        """Return the example messages for a tool from all sources, starting with the ones in use."""
+        """Return the example messages for a tool from all sources, starting with those that searches use."""
         with self._lock:
             self._reload_if_changed()
             used = self._find_record(tool)
@@ -320,7 +320,7 @@ class MessageChecker:
         *,
         names: NameIndex | None = None,
     ) -> None:
-        """Create a checker; `find_instructions` also detects text that is addressed to a model.
+        """Create a checker; `find_instructions` finds text in messages that gives a model instructions.
 
         `measure_fit` tells how well messages fit the tools' definitions; without it that is not checked.
         `names` is the index of the tools' names, if the caller has one.

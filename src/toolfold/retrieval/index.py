@@ -65,7 +65,7 @@ class GrantMask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CatalogSample:
-    """Size of a whole catalog and a sample of its vectors, for an index with only a part of its tools."""
+    """Sample of a catalog's vectors, and the catalog's size, for an index that contains only some tools."""
 
     tools: int
     vectors: Matrix

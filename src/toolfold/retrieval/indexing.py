@@ -480,7 +480,7 @@ class Indexer:
 
 
 class _CheckpointTimer:
-    """Decides when to save a partly built index, so that saving takes at most a tenth of the time."""
+    """Decides when to save a partly built index, so that saving takes at most a tenth of the build time."""
 
     def __init__(self) -> None:
         self._due_at = time.monotonic() + _CHECKPOINT_INTERVAL_S

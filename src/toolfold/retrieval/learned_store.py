@@ -275,7 +275,7 @@ class LearnedStore(LearnedMessageStore):
             return [row[0] for row in self._open().execute("SELECT id FROM learned")]
 
     def delete_file(self) -> None:
-        """Delete a damaged file; the next process that needs the file creates a new one."""
+        """Delete a damaged file of learned messages; the next process that needs the file recreates it."""
         self.close()
         for suffix in ("", "-wal", "-shm"):
             self._file.with_name(self._file.name + suffix).unlink(missing_ok=True)

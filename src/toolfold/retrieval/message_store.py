@@ -31,7 +31,7 @@ class EditableMessages(MessageSource, ABC):
     """Interface of a store to which example messages can be added, and from which they can be removed."""
 
     def add(self, new: Iterable[MessageRecord]) -> None:
-        """Add example messages for tools; they replace earlier messages of the same tool."""
+        """Add example messages for tools, replacing earlier example messages of the same tools."""
         records = list(new)
         replaced = {(record.server, record.tool) for record in records}
         checksums = {record.checksum for record in records}
@@ -65,7 +65,7 @@ class EditableMessages(MessageSource, ABC):
 
     @abstractmethod
     def _rewrite(self, change: Callable[[list[MessageRecord]], list[MessageRecord]]) -> None:
-        """Replace all records by the result of `change`. Raises SourceError if there are too many."""
+        """Replace all example messages by the result of `change`. Raises SourceError if there are too many."""
 
 
 class MessageStore(EditableMessages):

@@ -131,7 +131,7 @@ class VectorCache:
             return found
 
     def add(self, found: Mapping[bytes, Vector]) -> None:
-        """Cache vectors, and drop the least recently used vectors above the limit."""
+        """Cache vectors; if there are too many, drop the least recently used ones."""
         if not found:
             return
         with self._lock:

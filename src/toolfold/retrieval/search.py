@@ -354,7 +354,7 @@ class Searcher:
     def _score_legs(
         self, index: Index, message: str, mode: Mode, grant: GrantMask, *, in_parts: bool = True
     ) -> list[_LegScores]:
-        """Score the tools for the whole message, then for each part that may be a separate request."""
+        """Score the tools for a whole message, then for each of its parts that may be a separate request."""
         if mode == "rerank" and self._reranker is not None:
             first = self._score_legs(index, message, "hybrid", grant, in_parts=False)[0]
             if second := self._rerank_scores(index, message, first.legs):
@@ -380,7 +380,7 @@ class Searcher:
     def _intent_rankings(
         self, index: Index, whole: Legs, parts: Sequence[_LegScores], mode: Mode
     ) -> Iterator[Positions]:
-        """Yield a ranking for each part that matches a tool about as well as the whole message does."""
+        """Yield a ranking for each part of a message that matches a tool about as well as the whole does."""
         if not parts:
             return
         near_enough = _max_similarity(whole) - SIMILARITY_MARGIN
@@ -493,7 +493,7 @@ def _shortlist_positions(legs: Legs) -> list[int]:
 
 
 def _nearest_positions(legs: Legs) -> list[Positions]:
-    """Return the index positions of the tools most similar to the message, one list per kind of vector."""
+    """Return the index positions of the tools most similar to the message, one list per embedding."""
     best = [(best_positions(each, CANDIDATES_PER_LEG), each) for each in legs.dense.values()]
     return [positions[scores[positions] > EXCLUDED_SCORE] for positions, scores in best]
 

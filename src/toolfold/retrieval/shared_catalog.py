@@ -149,7 +149,7 @@ class SharedCatalog:
         return self.find_ids(checksums)
 
     def build_word_indexes(self) -> None:
-        """Build the full-text indexes that `prepare_bulk_load` has dropped, here or in a stopped replica.
+        """Build the full-text indexes that `prepare_bulk_load` dropped, in this replica or a stopped one.
 
         Also updates the statistics of the tables, without which the database would choose slow query plans.
         """
