@@ -238,7 +238,7 @@ class AgentConversation:
         return reason, text, ""
 
     def interrupt(self) -> None:
-        """Stop processing the current message; the history stays valid.
+        """Stop processing the current message and leave a valid message history.
 
         Call it from the agent's event loop.
         """

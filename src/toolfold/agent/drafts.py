@@ -16,7 +16,7 @@ FLUSH_INTERVAL_S = 0.03
 
 
 class DraftWriter:
-    """Stores and publishes the text chunks of one answer as they arrive."""
+    """Stores and publishes the text chunks of one model answer as they arrive."""
 
     def __init__(
         self, thread: StoreThread, save: Callable[[str], None], publish: Callable[[str], None]

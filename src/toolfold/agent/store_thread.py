@@ -38,7 +38,7 @@ class StoreThread:
 
     @property
     def is_remote(self) -> bool:
-        """Return True if the store is remote, so that its operations run in a thread."""
+        """Return True if the session store is remote, in which case its operations run in a thread."""
         return self._executor is not None
 
     async def run(self, work: Callable[[], Value], apply: Callable[[Value], None] = _ignore) -> Value:

@@ -23,7 +23,7 @@ class Todo:
 
 
 class TodoList:
-    """The plan of an agent, always returned completely, so that the model sees its current state."""
+    """To-do list (plan) of an agent; every call returns all of it, so that the model sees its state."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

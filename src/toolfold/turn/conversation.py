@@ -35,7 +35,7 @@ _CALL_BLOCK_TYPES = frozenset({"tool_use", "function_call"})
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The parts of a conversation used for tool selection."""
+    """Conversation as used for tool selection: user texts and called tools."""
 
     user_texts: tuple[str, ...]
     """The user's texts, latest last."""

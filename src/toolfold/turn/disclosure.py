@@ -1,4 +1,4 @@
-"""Decide whether tools are deferred to tool search, and which definitions the model sees instead.
+"""Decide whether tools are deferred to tool search, and which tool definitions the model sees.
 
 Decided for every turn from the tokens of its tools and the model's context window. Below the threshold a
 turn is passed through unchanged. Deferred tools stay callable.

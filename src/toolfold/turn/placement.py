@@ -74,7 +74,7 @@ class DefinitionCache:
         return [slim(definition) if tool.adapt else self._slimmer(tool) for tool, definition in written]
 
     def line(self, turn: Turn, tool: Tool) -> str:
-        """Return a tool's line in a note; the tool's text cannot terminate the line or the note."""
+        """Return a tool's line in a note about tools, escaped so that it cannot end the line or the note."""
         if tool.adapt:  # its description may mention other tools of this turn
             return _render_line(tool, turn.described(tool)["function"].get("description", ""))
         with self._lock:
@@ -172,7 +172,7 @@ class SessionPlacement:
         self._last: Placement | None = None
 
     def export_state(self) -> Json:
-        """Return the state for building the next request in another process, as JSON data."""
+        """Return, as JSON data, the state with which another process can build the next request."""
         with self._lock:
             return {
                 "notes": self._notes.export_state(),
@@ -385,7 +385,7 @@ class _ToolsArray:
         return ""
 
     def grow(self, turn: Turn, tools: Sequence[Tool], *, anew: str, constant: int) -> None:
-        """Append missing tools to the tools array; if `anew` contains a reason, clear the array first."""
+        """Append missing tools to the tools array; if `anew` gives a reason, clear the array first."""
         if anew or not self._held:
             self._held, self.constant = {}, constant
         for tool in tools:

@@ -46,7 +46,7 @@ class RequestBuilder:
         self._placing.max_appended = policy.settings.rag_append_max
 
     def export_state(self) -> Json:
-        """Return the state of the session's requests as JSON data, for `restore_state` in another process."""
+        """Return the session's request state as JSON data, for `restore_state` in another process."""
         return self._placing.export_state()
 
     def restore_state(self, state: Json) -> None:

@@ -24,7 +24,7 @@ _MIN_BYTES_PER_TOKEN = 2.5
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """A number of tokens that is exact or a bound."""
+    """Token count that is either exact or an upper or lower bound."""
 
     tokens: int
     known: Literal["exactly", "at least", "at most"] = "exactly"
