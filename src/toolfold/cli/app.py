@@ -134,7 +134,7 @@ class Invocation:
             return open_runtime(config, client_names=True, **{"build_index": False, **options})
 
     def settings_record(self) -> SettingsRecord:
-        """Return the record of settings changes: those by Toolfold, and those the user has yet to accept."""
+        """Return the record of settings changes made by Toolfold, or not accepted by the user yet."""
         from toolfold.config.record import SettingsRecord
 
         return SettingsRecord(self.paths().state_dir)

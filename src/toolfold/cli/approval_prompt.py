@@ -65,7 +65,7 @@ def _accepted_words(answer: Answer) -> tuple[str, ...]:
 
 
 def read_line(withdrawn: threading.Event) -> str | None:
-    """Return the next line of standard input; None if input ends or the question is withdrawn.
+    """Return the next line of standard input; None if the input ends or the question is withdrawn.
 
     Does not use `sys.stdin`: a thread that blocks in it holds a lock that Python needs at exit, so Ctrl-C
     would crash. Reads byte by byte, because input after the line belongs to the next question.
@@ -87,7 +87,7 @@ def read_line(withdrawn: threading.Event) -> str | None:
 
 
 def end_line() -> None:
-    """Write a line break after a question. Avoids `sys.stderr`, whose lock could block the exit."""
+    """Write a line break after a question, not through `sys.stderr`, whose lock could block the exit."""
     with contextlib.suppress(OSError, ValueError):
         os.write(sys.stderr.fileno(), b"\n")
 

@@ -32,7 +32,7 @@ class MessageReader(Protocol):
     """Interface for reading the user's chat messages."""
 
     def read(self, default: str = "") -> str:
-        """Return the next message; the user can edit `default`. Raises InputEnded, KeyboardInterrupt."""
+        """Return the user's next message; the initial text is `default`. Raises InputEnded."""
 
 
 class LineReader:

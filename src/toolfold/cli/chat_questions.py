@@ -40,7 +40,7 @@ class ChatQuestions:
             return self._elicitation(request)
 
     def clarify(self, question: UserQuestion, /) -> str | None:
-        """Ask the user a question of the model; a number chooses one of the suggested answers."""
+        """Ask the user the model's question; the user types an answer or the number of a suggested one."""
         with self._lock, self._screen.pause(question.withdrawn):
             if question.withdrawn.is_set():  # while another question was open
                 return None

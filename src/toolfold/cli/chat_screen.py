@@ -45,7 +45,7 @@ class Screen(Protocol):
         """Keep typed keys for the next prompt during a `with` block, without showing them."""
 
     def pause(self, withdrawn: threading.Event) -> contextlib.AbstractContextManager[None]:
-        """Stop drawing during a `with` block, so that a question can use the terminal. Thread-safe.
+        """Stop drawing during a `with` block, in which a question is asked at the terminal. Thread-safe.
 
         `withdrawn` is set if the turn ends before the question is answered.
         """

@@ -153,7 +153,7 @@ def _change(store: LearnedMessageStore, wanted: Callable[[LearnedMessage], bool]
 
 
 def _require_known(store: LearnedMessageStore, entries: tuple[str, ...]) -> None:
-    """Raise NotFound if an entry is neither the number nor the tool of a learned message."""
+    """Raise NotFound if an argument is neither the number nor the tool of a learned message."""
     known = _load(store)
     for entry in entries:
         if not any(_is_named(each, (entry,)) for each in known):

@@ -46,7 +46,7 @@ _STDIN = Path("-")
 
 @dataclass(frozen=True, slots=True)
 class _ImportPlan:
-    """The settings to write for one imported server."""
+    """Plan for importing one server: the settings to write."""
 
     candidate: ImportCandidate
     settings: dict[str, Any]

@@ -344,7 +344,7 @@ def list_destructive_tools(probe: ServerProbe) -> list[str]:
 
 
 def print_problems(server: str, problems: Sequence[str], *, limit: int = MAX_PROBLEMS_SHOWN) -> None:
-    """Warn about problems in a server's tool list; its valid tools are used anyway."""
+    """Warn about problems in a server's tool list, which do not affect its valid tools."""
     for problem in problems[:limit]:
         print_warning(make_line_visible(f"{server}: {problem}"))
     if len(problems) > limit:

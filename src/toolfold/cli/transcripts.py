@@ -21,7 +21,7 @@ MAX_SHOWN_ARGUMENTS_CHARS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptEntry:
-    """One part of a conversation: a message, a tool call or a tool result."""
+    """Entry of a transcript: a message, a tool call or a tool result."""
 
     role: str
     """user, assistant, thinking, call or result."""
@@ -69,7 +69,7 @@ def _arguments_text(call: ToolCall) -> str:
 
 
 def format_entry(entry: TranscriptEntry) -> str:
-    """Return a part of a conversation as text for a terminal; results are shortened."""
+    """Return a transcript entry as text for a terminal; long tool results are shortened."""
     match entry.role:
         case "user":
             return "\n".join(f"> {line}" for line in clean_text(entry.text).strip().split("\n"))

@@ -27,7 +27,7 @@ def make_private_directory(directory: Path) -> None:
 
 @contextlib.contextmanager
 def lock_directory(directory: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a directory in a `with` block; no lock file is created.
+    """Hold an exclusive lock on a directory in a `with` block, without creating a lock file.
 
     Has no effect on Windows and on file systems that cannot lock a directory.
     Raises ConfigError if another process keeps the lock for longer than LOCK_TIMEOUT_S.
@@ -75,7 +75,7 @@ def _acquire_lock(handle: int, directory: Path) -> None:
 
 
 def replace_file(file: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Replace a file atomically by renaming a temporary file; the file's mode and owner are kept."""
+    """Replace a file atomically by renaming a temporary file; preserve the file's mode and owner."""
     temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
     try:
         # Not more permissive than the final mode: others could read the file before it is set.

@@ -75,7 +75,7 @@ def keep_fixed_settings(before: Config, now: Config) -> Config:
 def _hold_loosened_servers(
     before: Config, now: Config, held: Collection[str], *, is_own_change: bool
 ) -> tuple[Config, frozenset[str]]:
-    """Undo changes in the new settings `now` that trust a server more; return settings and undone keys.
+    """Undo changes in the settings `now` that give a server more trust; return settings and undone keys.
 
     Keys in `held` stay held back, whoever made later changes.
     """
@@ -119,7 +119,7 @@ def hold_edits(
 
 
 def _value_to_keep(before: Config, now: Config, key: str) -> Any:
-    """Return the value to use until a change is accepted: the old value, plus newly disabled tools."""
+    """Return the value of a setting until its change is accepted: the old one, plus newly disabled tools."""
     earlier, later = _get_by_path(before, key), _get_by_path(now, key)
     if key not in _RESTRICTIONS:
         return earlier

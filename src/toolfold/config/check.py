@@ -111,7 +111,7 @@ def expand_section(node: Node, field: FieldInfo) -> Node:
 
 
 def _empty_if_null(node: Node) -> Node:
-    """Return an empty section for a section name without content, which is not an error."""
+    """Return an empty section if the settings file has only the section's name, which is allowed."""
     return Node({}, node.location) if node.value is None else node
 
 

@@ -97,7 +97,7 @@ def replace_settings(file: Path, text: str, *, record: SettingsRecord | None = N
 
 @dataclass(frozen=True, slots=True)
 class _FileDraft:
-    """A settings file that is being changed."""
+    """Draft of a settings file that is being changed."""
 
     file: Path
     text: str

@@ -1,4 +1,4 @@
-"""Detects changes of the settings files while a runtime is open, and loads the changes that may be used.
+"""Detect changes of the settings files while a runtime is open, and load the permitted changes.
 
 Files are compared by their metadata, which takes a few system calls. A change is loaded once the files have
 not changed for a moment, so that a half-written file is not read. Changes made by tool calls are not used
@@ -166,7 +166,7 @@ class SettingsWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """End the watching thread; wait a limited time if it is applying a change."""
+        """End the watching thread; if it is applying changed settings, wait a limited time."""
         self._ended.set()
         if self._thread is not threading.current_thread():
             self._thread.join(MAX_SETTLE_S)

@@ -145,7 +145,7 @@ def locate_paths(
 
 
 def _find_project(start: Path) -> tuple[Path | None, Path]:
-    """Return the project's settings file or None, and its directory: the nearest with that file or `.git`."""
+    """Return the project's settings file, if any, and the directory that contains this file or `.git`."""
     for directory in (start, *start.parents):
         if _test_path(directory / PROJECT_FILE, Path.is_file):
             return directory / PROJECT_FILE, directory

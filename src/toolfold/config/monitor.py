@@ -133,7 +133,7 @@ class SettingsMonitor:
         has_tool_processes: Callable[[], bool] = lambda: False,
         has_servers: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Create a monitor; `report` is called for each change with the file and the tool calls that ran.
+        """Create a monitor; `report` gets each changed settings file and the tool calls that were running.
 
         The other callbacks return True while processes of tool calls, or MCP servers, are running.
         """
@@ -266,7 +266,7 @@ class SettingsMonitor:
         self._report_change(each.path, during)
 
     def _is_user_change(self, path: Path, before: PathState, now: PathState) -> bool:
-        """Return True if Toolfold made the change for the user, or the user undid a pending change."""
+        """Return True if Toolfold changed the file for the user, or the user undid a pending change."""
         known = before.fingerprint
         try:
             if self._record.is_own_change(path, known, now.fingerprint, since=before.last_step):
@@ -305,7 +305,7 @@ class SettingsMonitor:
             self._report_change(path, during)
 
     def _write_call_note(self, name: str, call: str) -> None:
-        """Save the call and the state of the settings in a file, to be checked if this process is killed."""
+        """Write the call and the settings' state to a file, which is checked if this process is killed."""
         if not self._noted_states:
             states = self._known_states.items()
             self._noted_states = json.dumps(
@@ -357,7 +357,7 @@ class WatchedCall:
                 self._finish()
 
     def enter_nowait(self) -> CallWatch | None:
-        """Start watching without blocking; return None if that is impossible, so that a thread must do it.
+        """Start watching the settings without blocking; return None if only a thread can do it.
 
         A thread is needed if a settings file has changed and must be read, if there are directories to list,
         and for a call that executes, after which processes are searched.
@@ -373,7 +373,7 @@ class WatchedCall:
             self._monitor._lock.release()
 
     def exit_nowait(self) -> bool:
-        """Stop watching without blocking; return False if that is impossible, so that a thread must do it."""
+        """Stop watching the settings without blocking; return False if only a thread can do it."""
         if self.executes or not self._monitor._lock.acquire(blocking=False):
             return False
         try:

@@ -66,7 +66,7 @@ class SettingsRecord:
         """Metadata of the file, and the answers of `has_entry`, which is called for each HTTP response."""
 
     def note_change(self, path: Path, content: bytes) -> int:
-        """Record that Toolfold will write `content` to a file for the user; return the number of this change.
+        """Record that Toolfold will write `content` to a settings file; return the number of this change.
 
         Raises ConfigError if a change of the same file is pending: writing would accept it as well.
         Raises StartedByTool in a process that a tool call has started.
@@ -97,7 +97,7 @@ class SettingsRecord:
         return after in reached
 
     def has_entry(self, path: Path) -> bool:
-        """Return True if Toolfold has ever written the file, or a change of it is pending."""
+        """Return True if Toolfold has ever written the settings file, or a change of this file is pending."""
         signature = self._read_signature()
         if self._known_entries is None or self._known_entries[0] != signature:
             self._known_entries = signature, {}
@@ -118,22 +118,22 @@ class SettingsRecord:
         return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def add_pending(self, change: PendingChange) -> None:
-        """Store a change as pending until the user accepts it, with the file's last accepted state."""
+        """Store a settings change as pending until it is accepted, with the file's last accepted state."""
         with self._modify_record() as data:
             data["pending"].setdefault(_pending_key(Path(change.path)), asdict(change))
 
     def list_pending(self) -> dict[Path, PendingChange]:
-        """Return the changes that the user has not accepted, by file, except changes undone since then."""
+        """Return the settings changes that the user has neither accepted nor undone, by file."""
         found = {Path(key): PendingChange(**each) for key, each in self._read()["pending"].items()}
         return {path: each for path, each in found.items() if fingerprint_path(path) != each.accepted}
 
     def find_pending(self, path: Path) -> PendingChange | None:
-        """Return the change of one file that the user has not accepted; None if there is none."""
+        """Return the pending change of one settings file; None if there is none."""
         found = self._read()["pending"].get(_pending_key(path))
         return PendingChange(**found) if found else None
 
     def accept(self, path: Path, shown: str) -> None:
-        """Accept a changed file in the state shown to the user. Raises ConfigError if changed since then."""
+        """Accept a settings file with the content shown to the user. Raises ConfigError if it differs now."""
         require_user(f"accepting a change of {path}")
         with self._modify_record() as data:
             if is_incomplete(shown):
