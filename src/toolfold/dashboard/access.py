@@ -86,7 +86,7 @@ class SignIn:
         return self._add_code(is_requested=False)
 
     def create_requested_code(self) -> str:
-        """Return a one-time code for a visitor. Raises RequestRefused if too many codes are still unused."""
+        """Return a one-time code that a visitor asked for. Raises RequestRefused if too many are unused."""
         if len(self._list_codes(is_requested=True)) >= MAX_CODES:
             raise RequestRefused(
                 429, f"The last {MAX_CODES} links in the terminal are still valid. Open one of them."

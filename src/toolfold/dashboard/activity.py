@@ -151,7 +151,7 @@ class ActivityFeed:
         return show_json(value)  # arguments are published with secrets removed
 
     async def stream(self, number: int, describe_state: Callable[[], Json]) -> AsyncIterator[bytes]:
-        """Yield server-sent events for a page: batches of events, and the state whenever it changes."""
+        """Yield server-sent events for a page: batches of runtime events, and the state when it changes."""
         last_state, last_sent = "", 0.0
         self.open_streams += 1
         self.on_stream_change()
@@ -175,7 +175,7 @@ class ActivityFeed:
             self.on_stream_change()
 
     def _find_tick(self, describe_state: Callable[[], Json]) -> Tick:
-        """Return the data to send to all pages now; it is prepared only once, for the first page."""
+        """Return the data to send to all pages now; the first page's call prepares it for all pages."""
         number = int(time.monotonic() / FLUSH_INTERVAL_S)
         if self._tick is None or self._tick.number != number:
             self._tick = Tick(number, self._write_members(describe_state()))

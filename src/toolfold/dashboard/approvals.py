@@ -41,7 +41,7 @@ class PendingApproval:
 
 
 class PageApprover:
-    """Shows approval questions of a runtime in the dashboard and passes on the answers. Thread-safe."""
+    """Approver that asks a runtime's approval questions in the dashboard. Thread-safe."""
 
     def __init__(self, redact: Redaction) -> None:
         self._redact = redact
@@ -72,7 +72,7 @@ class PageApprover:
                 self.shared.remove(pending.id)
 
     def _can_ask(self) -> bool:
-        """Return True if a dashboard page that would show a question is open on this or another replica."""
+        """Return True if a dashboard page that can show approval questions is open on any replica."""
         return self.is_page_open() or (self.shared is not None and self.shared.has_other_pages())
 
     async def _wait_for_answer(self, pending: PendingApproval) -> Answer:

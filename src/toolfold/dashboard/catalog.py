@@ -209,7 +209,7 @@ class Catalog:
         self._runtime.check_settings()
 
     def _require_effect(self, tool: Tool, key: str, names: frozenset[str], *, is_added: bool) -> None:
-        """Raise RequestRefused if the change has no effect because another settings source overrides it."""
+        """Raise RequestRefused if a changed setting has no effect because another source overrides it."""
         tools = self._runtime.config.tools
         current = tools.disabled if key == "tools.disabled" else tools.pinned
         if is_added != (not names.isdisjoint(current)):

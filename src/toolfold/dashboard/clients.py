@@ -82,7 +82,7 @@ class ClientAdmin:
         }
 
     def add(self, body: Mapping[str, Any]) -> Json:
-        """Create a token for a new client and return it; it cannot be shown again. Raises RequestRefused."""
+        """Create a client and return its token, which cannot be shown again. Raises RequestRefused."""
         toolsets = body.get("toolsets")
         if toolsets is not None and not (
             isinstance(toolsets, list) and toolsets and all(isinstance(each, str) for each in toolsets)
