@@ -41,7 +41,7 @@ def get_list(schema: Json, key: str) -> list[Any]:
 
 
 class VisitCounter:
-    """Computes an upper bound on the number of validator visits to the arguments for a JSON Schema.
+    """Computes an upper bound on how often a JSON Schema validator visits values of the arguments.
 
     A few references can cause 2^40 visits to one value, or twice as many with each level of nesting, and a
     running validator cannot be stopped. So the visits are counted first: for a value at a given depth, the
@@ -87,7 +87,7 @@ class VisitCounter:
         self._root_visits.append(visits[id(self._root)])
 
     def _sort_inner_first(self) -> list[_SchemaNode]:
-        """Return all subschemas in dependency order of their visit counts.
+        """Return all subschemas, each after those on which its number of visits depends.
 
         Raises ValueError if there are too many.
         """

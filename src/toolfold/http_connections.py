@@ -318,7 +318,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def take_data(self, limit: int | None = None) -> bytes:
-        """Remove and return the received data, up to a limit."""
+        """Remove and return the received data, at most `limit` bytes if `limit` is given."""
         data = bytes(self._buffer if limit is None else self._buffer[:limit])
         del self._buffer[: len(data)]
         return data

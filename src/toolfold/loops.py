@@ -305,7 +305,7 @@ class _ThreadLoop:
                 self._shut_down()
 
     def interrupt(self) -> None:
-        """Cancel the running work, from any thread."""
+        """Cancel the running coroutine; may be called from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is already closed
             self._loop.call_soon_threadsafe(_cancel_others, self._loop)
 

@@ -541,7 +541,7 @@ class UserQuestion:
 
 
 class Asker(Protocol):
-    """Interface of a function that asks the user a question of the model; returns None without an answer.
+    """Function that asks the user a question of the model, and returns None if there is no answer.
 
     May block or be async. It is called again only after the previous question was answered or withdrawn.
     """

@@ -182,7 +182,7 @@ class Scope:
         return names
 
     def list_limits(self) -> tuple[GrantLimit, ...]:
-        """Return the limits of this scope beyond the configuration, in the order they were added."""
+        """Return the toolset limits that were added to the configured scope, in the order they were added."""
         if self.parent is None:
             return ()
         return (*self.parent.list_limits(), GrantLimit(self.enabled, self.disabled))

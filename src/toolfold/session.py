@@ -90,7 +90,7 @@ class SessionLimit:
 
     @classmethod
     def open(cls, find: Callable[[], GrantLimit], root: Scope) -> SessionLimit:
-        """Create the limit of a session's client, within the scope of the configuration."""
+        """Create the limit on a client's tools, within the scope that the configuration allows."""
         current = find()
         return cls(find, current, root, root.narrow(current.enabled, current.disabled))
 
@@ -210,7 +210,7 @@ class Session:
         self._context_tokens = tokens
 
     def export_state(self) -> Json:
-        """Return the state for a stable prompt prefix of this session, as JSON data."""
+        """Return, as JSON data, the state with which later requests repeat this session's prompt prefix."""
         return self._requests.export_state()
 
     def restore_state(self, state: Json) -> None:
@@ -260,7 +260,7 @@ class Session:
         return await self._dispatch.call_all(turn, calls, self._call_context(), on_result=on_result)
 
     def note_client_calls(self, names: Iterable[str]) -> None:
-        """Learn from successful calls of client-run tools in the current turn."""
+        """Learn from successful calls of tools that the client ran itself in the current turn."""
         usage, turn = self._dispatch.usage, self._turn
         if usage is None or turn is None or not usage.enabled:
             return

@@ -85,7 +85,7 @@ class FileEditor(Protocol):
         """Return the content of a file after the logged change is made to `before`."""
 
     def revert(self, current: ClientFile, before: ClientFile | None, change: FileChange) -> bytes:
-        """Return the file's content without the change; `before` is None if the backup is lost."""
+        """Return the file's content without the logged change; `before` is None if the backup is lost."""
 
 
 class GatewayEditor:
@@ -115,7 +115,7 @@ class ChangeLog:
     """Log file with Toolfold's changes to programs' files, oldest first; undone changes are deleted."""
 
     def __init__(self, file: Path, editor: FileEditor | None = None) -> None:
-        """Use a log file; `editor` repeats and reverts its changes (by default, a `GatewayEditor`)."""
+        """Use a log file; `editor` (by default a `GatewayEditor`) repeats and reverts the logged changes."""
         self._file, self._editor = file, editor or GatewayEditor()
 
     def list_changes(self) -> list[FileChange]:
@@ -284,7 +284,7 @@ def _write_backup(client_file: ClientFile) -> Path:
 
 
 def _prepare_change(change: FileChange, client_file: ClientFile) -> FileChange:
-    """Create missing directories and a backup before a change; return the change with both recorded."""
+    """Create missing directories and a backup of the file; return the change with both recorded."""
     directory = client_file.target.parent
     missing = [str(each) for each in (directory, *directory.parents) if not each.exists()]
     try:
@@ -296,7 +296,7 @@ def _prepare_change(change: FileChange, client_file: ClientFile) -> FileChange:
 
 
 def _remove_leftovers(change: FileChange) -> None:
-    """Delete the backup of a change, and the directories that were created for it."""
+    """Delete the backup and the directories that were created for a logged change."""
     if change.backup:
         Path(change.backup).unlink(missing_ok=True)
     for directory in reversed(change.made):

@@ -91,7 +91,7 @@ def add_gateway_path(url: str) -> str:
 
 
 def _build_command_entry(client: ClientName, name: str, access: GatewayAccess) -> Json:
-    """Return the entry for a client that starts the gateway itself."""
+    """Return the gateway's entry for a client that starts the gateway with a command."""
     program, *arguments = access.command
     variables = dict(access.variables)
     if client == "gemini":  # it withholds secret-looking variables unless they are listed
@@ -112,7 +112,7 @@ def _build_command_entry(client: ClientName, name: str, access: GatewayAccess) -
 
 
 def _build_url_entry(client: ClientName, name: str, access: GatewayAccess) -> Json:
-    """Return the entry for a client that connects to a running gateway."""
+    """Return the gateway's entry for a client that connects to a running gateway."""
     variable = access.token_variable
     if client == "codex":
         return {"url": access.url, **({"bearer_token_env_var": variable} if variable else {}), **_REQUIRED}

@@ -59,7 +59,7 @@ def build_settings_content(settings_file: ClientFile, settings: Mapping[str, Any
 
 
 class SettingsEditor:
-    """Sets the base URLs in programs' files, and restores the previous values."""
+    """Sets the base URLs of model APIs in programs' files, and restores the previous values."""
 
     def load(self, change: FileChange) -> ClientFile:
         return load_file(change.client, Path(change.file))
@@ -88,7 +88,7 @@ class SettingsEditor:
 
 
 def _change_text(text: str, suffix: str, keys: tuple[str, ...], value: Any, document: Json) -> str:
-    """Return a text with one setting changed; `document` is its parsed data after the change."""
+    """Return a settings file's text with one setting changed; `document` is the data after the change."""
     if suffix == ".toml":
         return _change_toml(text, keys, value)
     if suffix in (".yaml", ".yml"):

@@ -25,7 +25,7 @@ def remove_entries(text: str, section: str, names: Collection[str], document: Ma
 
 
 def preserve_newlines(text: str, change: Any) -> str:
-    """Apply a change to a text and preserve its CRLF line ends."""
+    """Apply the function `change` to a text, and preserve CRLF line ends."""
     uses_crlf = "\r\n" in text and text.count("\r\n") == text.count("\n")
     changed: str = change(text.replace("\r\n", "\n") if uses_crlf else text)
     return changed.replace("\n", "\r\n") if uses_crlf else changed

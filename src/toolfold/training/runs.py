@@ -116,7 +116,7 @@ class LocalRuns:
         return [each.name for each in sorted(found, key=lambda each: each.stat().st_mtime, reverse=True)]
 
     def read(self, run_id: str) -> Json:
-        """Return the state of a run. Raises TrainingFailed if the run does not exist."""
+        """Return the state of a training run. Raises TrainingFailed if the run does not exist."""
         folder = self._find(run_id)
         state = _read_json(folder / "state.json") or {"state": "starting"}
         if state["state"] in _ACTIVE_STATES and not _is_locked(folder / "lock"):
