@@ -9,7 +9,7 @@ __all__ = ["RuleError", "shorten", "suggest_name"]
 
 
 class RuleError(ValueError):
-    """An invalid danger rule or rule file. The message names file, rule and key, and suggests a fix.
+    """Raised for an invalid danger rule. The message names file, rule and key, and suggests a fix.
 
     `file` and `rule` are empty if they are not known, `key` if no single key is wrong.
     """

@@ -58,7 +58,7 @@ _Parts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionSite:
-    """Machine, container or sandbox where commands run, and the directories it shares with this machine."""
+    """Site (machine, container, sandbox) where commands run, and the directories shared with this machine."""
 
     name: str
     home: str = ""

@@ -22,7 +22,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Flag(NamedTuple):
-    """One command-line option as given, such as `-r` or `--output`, and its value if it has one."""
+    """Flag (command-line option) as given, such as `-r` or `--output`, and its value if it has one."""
 
     name: str
     value: Word | None = None

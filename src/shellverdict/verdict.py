@@ -53,7 +53,7 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One match of a danger rule in a command."""
+    """Finding about a command: one match of a danger rule."""
 
     rule: str
     category: str
@@ -67,7 +67,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Findings about a command; a command with findings needs approval before it runs.
+    """Verdict on a command: the findings about it. A command with findings needs approval before it runs.
 
     `blocked` cannot be overridden by any mode, grant or person. `shape` is a canonical spelling of the parsed
     command: two commands of the same shape do the same; it is empty if it is not fully known. `unread` is

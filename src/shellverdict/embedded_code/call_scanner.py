@@ -80,7 +80,7 @@ def analyze_calls(code: str, language: str, depth: int = 0) -> CodeAnalysis:
 
 
 class CallScanner(ExpressionReader):
-    """Scans the tokens of one piece of code for calls of functions listed in `call_actions.toml`."""
+    """Scanner that finds calls of the functions listed in `call_actions.toml` in a piece of code."""
 
     def __init__(self, code: str, language: str, depth: int = 0) -> None:
         super().__init__(code, language)

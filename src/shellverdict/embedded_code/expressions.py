@@ -123,7 +123,7 @@ LISTING_FUNCTIONS = frozenset(
 
 
 class ExpressionReader:
-    """Evaluates expressions in the tokens of a piece of code, using the variables whose values are known."""
+    """Reader that evaluates the expressions in a piece of code, using variables whose values are known."""
 
     def __init__(self, code: str, language: str) -> None:
         self.code, self.language = code, language

@@ -30,7 +30,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Syntax:
-    """Lexical rules of one script language: comments, quotes, interpolation."""
+    """Lexical syntax of one script language: comments, quotes, interpolation."""
 
     line_comments: tuple[str, ...] = ("#",)
     block_comments: tuple[tuple[str, str], ...] = ()

@@ -40,7 +40,7 @@ _MAY_START_PROGRAM = re.compile(
 
 
 class _ParseStatus(Enum):
-    """Result of parsing the lines that an interpreter has received: complete, unfinished or invalid."""
+    """Status of the lines that an interpreter has received: complete, unfinished or invalid."""
 
     COMPLETE = auto()
     UNFINISHED = auto()
@@ -49,7 +49,7 @@ class _ParseStatus(Enum):
 
 @dataclass(slots=True)
 class CodeReader:
-    """Analyzes code that is typed into interpreters, within a limit on the total work."""
+    """Reader that analyzes code typed into interpreters, within a limit on the total work."""
 
     chars_left: int = MAX_ANALYZED_CHARS
     _analyses: dict[tuple[str, str], CodeAnalysis] = field(default_factory=dict)

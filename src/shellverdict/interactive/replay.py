@@ -170,7 +170,7 @@ def _build_transcripts(
 
 
 class _Replay:
-    """Analyzes the input of a process from its start, in every state that the process may be in."""
+    """Replay of all input of a process, which follows every state that the process may be in."""
 
     def __init__(
         self, process_input: ProcessInput, analysis: InputAnalysis, reader: SessionReader, code: CodeReader

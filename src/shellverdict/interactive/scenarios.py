@@ -20,7 +20,7 @@ MAX_SCENARIOS = 24
 
 @dataclass(slots=True)
 class InterpreterFrame:
-    """One program (shell or interpreter) that reads input lines, with its state."""
+    """Frame of one interpreter or shell that reads input lines: the program and its state."""
 
     language: str
     state: ShellState
@@ -73,7 +73,7 @@ class InterpreterFrame:
 
 @dataclass(slots=True)
 class Scenario:
-    """One possible stack of programs that wait for the input of a process, the innermost last."""
+    """Scenario: a possible stack of programs that wait for the input of a process, the innermost last."""
 
     stack: list[InterpreterFrame]
     is_most_likely: bool = False

@@ -41,7 +41,7 @@ class _SeenFindings:
 
 
 class SessionReader(ShellReader):
-    """Analyzes typed shell commands one after another and keeps the shell's state between them."""
+    """Reader that analyzes typed shell commands one by one and keeps the shell's state between them."""
 
     def __init__(
         self,

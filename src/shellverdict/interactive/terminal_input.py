@@ -24,7 +24,7 @@ _EDITING = frozenset({_DELETE, _KILL})
 
 @dataclass(frozen=True, slots=True)
 class InputEvent:
-    """A finished input line, an interrupt (Ctrl-C), or the end of the input."""
+    """Event in the input of a process: a finished line, an interrupt (Ctrl-C), or the end of the input."""
 
     kind: InputEventKind
     text: str = ""
@@ -32,7 +32,7 @@ class InputEvent:
 
 @dataclass(slots=True)
 class Transcript:
-    """The whole input of a process as a list of events (such as lines), and its unfinished last line."""
+    """Transcript of all input of a process: a list of events, such as lines, and the unfinished last line."""
 
     events: list[InputEvent] = field(default_factory=list)
     partial: str = ""

@@ -56,7 +56,7 @@ _WORKING_SUBDIRECTORIES = (("usr", "src"), ("usr", "local", "src"), ("usr", "hom
 
 @dataclass(frozen=True, slots=True)
 class PathInfo:
-    """Classification of one command-line word that names a file.
+    """Information about a path in a command: its kinds, such as home or secret.
 
     `covers_everything` is True if the whole content of a directory is meant. `kinds_if_empty` are the kinds
     of the path that results if its gaps expand to nothing: `"$X"/*` becomes `/*`.
@@ -98,7 +98,7 @@ class _ParsedPath:
 
 
 class _LookupState:
-    """Number of file system lookups left for judging one command, and the cached results."""
+    """State of the file system lookups for one command: how many are left, and the cached results."""
 
     __slots__ = ("classified", "lookups_left", "matches_left", "project_files", "real_parts")
 

@@ -13,7 +13,7 @@ MAX_PATTERN_CHARS = 512
 
 @dataclass(frozen=True, slots=True)
 class IgnorePattern:
-    """One line of a `.gitignore` file."""
+    """Pattern in one line of a `.gitignore` file."""
 
     parts: tuple[str, ...]
     anchored: bool

@@ -43,7 +43,7 @@ def could_match(part: str, name: str) -> bool:
 
 
 class NamePattern:
-    """One path component with wildcards or unknown text, prepared for matching against many names."""
+    """Pattern for names: a path component with wildcards or unknown text, prepared for many matches."""
 
     __slots__ = ("_first", "_last", "_length", "_letters", "_tokens")
 

@@ -30,7 +30,7 @@ _MAX_POINTER_BYTES = 4_096
 
 @dataclass(slots=True)
 class Repository:
-    """A git working tree and its index (the list of tracked files)."""
+    """A git repository: its working tree and its index (the list of tracked files)."""
 
     root: Path
     index: Path

@@ -152,7 +152,7 @@ NO_ARGUMENTS: Final = ParsedArguments(flags={}, operands=())
 
 @dataclass(frozen=True, slots=True)
 class _RuleIndex:
-    """Rules for one program, grouped by the first word of the subcommand they match."""
+    """Index of the danger rules for one program, by the first word of the subcommand that a rule matches."""
 
     by_word: Mapping[str, Sequence[tuple[Rule, RunCondition]]]
     others: Sequence[tuple[Rule, RunCondition]]

@@ -204,7 +204,7 @@ def _read_run_condition(keys: _TableReader) -> RunCondition:
 
 
 class _TableReader:
-    """Reads one table of a rule file key by key; errors name the rule or program and the key."""
+    """Reader for one table of a rule file; its errors name the invalid key and the rule or program."""
 
     def __init__(self, table: Mapping[str, Any], owner: str, rule: str = "") -> None:
         if not isinstance(table, Mapping):

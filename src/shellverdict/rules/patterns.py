@@ -36,7 +36,7 @@ def is_glob(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """A pattern with `*`, split into its literal prefix, middle parts and suffix.
+    """Glob pattern with `*`, split into its literal prefix, middle parts and suffix.
 
     Splitting is much faster than compiling a regular expression, which would dominate the time to load the
     rules; only patterns with `?` or `[` are compiled.
@@ -70,7 +70,7 @@ class Glob:
 
 @dataclass(frozen=True, slots=True)
 class WordPattern:
-    """Alternatives for one command-line word in a rule: `stop|kill`, `delete-*`."""
+    """Pattern for one command-line word in a rule, with alternatives: `stop|kill`, `delete-*`."""
 
     literals: frozenset[str]
     globs: tuple[Glob, ...] = ()
@@ -110,7 +110,7 @@ class WordPattern:
 
 @dataclass(frozen=True, slots=True)
 class SubcommandPattern:
-    """The words of a rule that select a subcommand, in order: `volume rm`, `* delete-*`, `** delete`."""
+    """Pattern for the words of a subcommand in a rule: `volume rm`, `* delete-*`, `** delete`."""
 
     steps: tuple[WordPattern, ...]
     at_any_depth: bool = False  # any number of words may precede the steps
@@ -149,7 +149,7 @@ class SubcommandPattern:
 
 @dataclass(frozen=True, slots=True)
 class OptionPattern:
-    """An option in a rule, by name and optionally by value: `--force`, `--allow-*`, `-X=DELETE`."""
+    """Pattern for an option in a rule, by name and perhaps by value: `--force`, `--allow-*`, `-X=DELETE`."""
 
     name: str
     glob: Glob | None = None

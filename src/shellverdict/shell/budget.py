@@ -13,7 +13,7 @@ class BudgetExceeded(Exception):
 
 @dataclass(slots=True)
 class Budget:
-    """Remaining amount of work for analyzing one command, shared by all parts of the analysis."""
+    """Budget of remaining work for analyzing one command, shared by all parts of the analysis."""
 
     steps: int = 10_000
 

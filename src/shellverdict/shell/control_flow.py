@@ -51,7 +51,7 @@ ALWAYS_TRUE_COMMANDS = frozenset({":", "true", "1"})
 
 
 class ControlFlowReader(ABC):
-    """Follows the control flow of a shell script; a policy decides how the states of branches are merged.
+    """Reader that follows the control flow of a shell script and merges branches according to a policy.
 
     Each `_analyze_…` method returns the text that its part of the script prints, updates the shell state as
     the part would, and adds runs and effects to the reading.

@@ -388,7 +388,7 @@ class Expansion:
 
 
 class _FieldBuilder:
-    """Collects expanded text into fields and splits it at the separators in IFS."""
+    """Builder of fields from expanded text, which is split at the separators in IFS."""
 
     def __init__(self, separators: str) -> None:
         self._field_separators = separators

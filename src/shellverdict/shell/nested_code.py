@@ -31,7 +31,7 @@ TOP_LEVEL_CONTEXT = ExecutionContext()
 
 
 class NestedCodeReader(ControlFlowReader):
-    """Analyzes code that programs such as `sh -c` run; a subclass analyzes the commands in that code."""
+    """Reader of code that programs such as `sh -c` run; a subclass analyzes the commands in that code."""
 
     def __init__(
         self, reading: CommandReading, budget: Budget, span: tuple[int, int], branch_policy: BranchPolicy

@@ -145,7 +145,7 @@ def _exported_values(state: ShellState) -> dict[str, Word]:
 
 
 class ShellReader(NestedCodeReader):
-    """Analyzes shell commands and the commands that these run (as `sudo` does), and predicts their output."""
+    """Reader that analyzes shell commands, including commands run by `sudo` and others, and their output."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ STDIN_PATHS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
 @dataclass(frozen=True, slots=True)
 class TextStream:
-    """Input or output of a program: the text if it is known, and the origin of the data.
+    """Input or output stream of a program: the text if it is known, and the origin of the data.
 
     `text` is None if nothing is known; it may contain the placeholders of `Word`. `is_interactive` marks the
     input of a running process, to which text is written over time. `listed_directories` are the directories
@@ -54,7 +54,7 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRun:
-    """One program that would be started, with its arguments and context.
+    """Run of one program that would be started, with its arguments and context.
 
     `argv[0]` is the bare name of the program (`/bin/rm` → `rm`), possibly with unknown parts; `path` is the
     word as written. `wrappers` are the programs that start it, outermost first (`sudo`, `ssh`, `find`).

@@ -125,7 +125,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class AndOrList:
-    """Commands joined by `&&` and `||`, each with the operator before it."""
+    """List of commands joined by `&&` and `||`, each with the operator before it."""
 
     first: Node
     links: tuple[tuple[str, Node], ...]
@@ -133,7 +133,7 @@ class AndOrList:
 
 @dataclass(frozen=True, slots=True)
 class CommandGroup:
-    """`{ … }`, `( … )`, `(( … ))` or `[[ … ]]`; `words` has the operands of `(( … ))` and `[[ … ]]`."""
+    """Group `{ … }`, `( … )`, `(( … ))` or `[[ … ]]`; `words` has the operands of the last two."""
 
     body: Script
     redirects: tuple[Redirection, ...] = ()

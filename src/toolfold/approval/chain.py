@@ -77,7 +77,7 @@ class Decision:
 
 
 class DecisionChain:
-    """Decides about tool calls, if possible without asking anyone, and stores answers for later calls."""
+    """Chain of checks that decides about tool calls, if possible without asking anyone."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ _NO_ANSWER = frozenset({DecidedBy.NOBODY, DecidedBy.UNANSWERED, DecidedBy.TIME})
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPreview:
-    """Prediction for a command: its findings, whether it needs approval, and who would decide."""
+    """Preview of the approval of a command: its findings, whether it needs approval, and who would decide."""
 
     analysis: CallAnalysis
     decision: Decision | None
@@ -95,7 +95,7 @@ class QuestionEvents(Protocol):
 
 
 class Approval:
-    """Decides whether a tool call may run, and asks a person or a model if necessary."""
+    """Approval of tool calls: decides whether a call may run, and asks a person or a model if necessary."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ _END = re.compile(r',"number":(\d{1,18}),"previous":"([0-9a-f]{64})","hash":"([0
 
 
 class Link(NamedTuple):
-    """Number of an audit log entry in the hash chain, the previous entry's hash, and the entry's own hash."""
+    """Link of the hash chain: number of an audit log entry, its hash, and the hash of the entry before it."""
 
     number: int
     previous: str
@@ -56,7 +56,7 @@ def _is_intact(line: str, link: Link) -> bool:
 
 @dataclass(slots=True)
 class ChainReport:
-    """Result of checking the hash chain of an audit log."""
+    """Report about the check of the hash chain of an audit log."""
 
     entries: int = 0
     """Number of entries that are unchanged and in the right position."""

@@ -52,7 +52,7 @@ class ModelUnavailable(ToolfoldError):
 
 
 class SmartApproval:
-    """Asks a model whether a tool call is harmless, so that no person must be asked."""
+    """Approval by a model, which is asked whether a tool call is harmless before a person is asked."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ READ_BYTES = 65_536
 
 
 class ToolError(Exception):
-    """A tool call failed or was refused."""
+    """Raised when a tool call failed or was refused."""
 
 
 class Connection:

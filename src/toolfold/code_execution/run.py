@@ -53,7 +53,7 @@ class CodeLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeResult:
-    """Output, exit code and number of tool calls of one execution of code."""
+    """Result of one execution of code: output, exit code and number of tool calls."""
 
     output: OutputBuffer
     exit_code: int | None

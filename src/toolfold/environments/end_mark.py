@@ -28,7 +28,7 @@ class CommandExit:
 
 
 class EndMarkParser:
-    """Separates a command's output from the mark that its shell prints at the end."""
+    """Parser that separates a command's output from the mark that its shell prints at the end."""
 
     def __init__(self) -> None:
         self.mark = secrets.token_hex(12)

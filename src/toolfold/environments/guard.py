@@ -32,7 +32,7 @@ _NO_VARIABLES: Mapping[str, str] = {}
 
 
 class GuardLost(Exception):
-    """The guard process, which terminates commands on the target machine, does not answer.
+    """Raised when the guard process, which terminates commands on the target machine, does not answer.
 
     It was killed, or the target is unreachable.
     """

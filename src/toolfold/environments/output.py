@@ -28,7 +28,7 @@ def decode_text(data: bytes) -> str:
 
 
 class OutputBuffer:
-    """Collects output of any length and keeps its first and last bytes in memory."""
+    """Buffer for output of any length, which keeps the first and last bytes of the output in memory."""
 
     def __init__(
         self,

@@ -79,7 +79,7 @@ class ProcessNotice:
 
 
 class ProcessTable:
-    """Manages the background processes on one machine or in one container or sandbox."""
+    """Table of the background processes on one machine or in one container or sandbox."""
 
     def __init__(self, runner: CommandRunner, max_running: int) -> None:
         self._runner, self._max_running = runner, max_running

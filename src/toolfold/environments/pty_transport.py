@@ -49,7 +49,7 @@ class RemotePty(Protocol):
 
 
 class FrameParser:
-    """Separates the output of a program from control frames within it.
+    """Parser that separates the output of a program from control frames within the output.
 
     Flow control frames may occur inside the exit frame and therefore have a different delimiter.
     """

@@ -43,7 +43,7 @@ _SHARED_OPTIONS = ("-F", "none", "-o", "ProxyCommand=false", "-o", "EscapeChar=n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshAddress:
-    """Host, port, user and keys of an ssh connection. Empty values are left to the ssh client's settings."""
+    """Address of an ssh server: host, port, user and keys. Empty values are taken from the ssh settings."""
 
     host: str
     port: int = 0

@@ -43,7 +43,7 @@ class ViewMount:
 
 @dataclass(slots=True)
 class FileView:
-    """Mounts and symbolic links of a sandbox, by their path inside it.
+    """View of the file system in a sandbox: mounts and symbolic links by their path inside the sandbox.
 
     A path that is added twice keeps its last definition.
     """

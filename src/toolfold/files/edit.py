@@ -36,7 +36,7 @@ _PLAIN_PUNCTUATION = str.maketrans("‘’‚‛“”„‟′″‐‑‒–�
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replacement of the characters from `start` to `end` by `text`."""
+    """Edit that replaces the characters from `start` to `end` by `text`."""
 
     start: int
     end: int
@@ -45,7 +45,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class EditCandidates:
-    """All matches of the old text as possible edits, and the strategy that matched them."""
+    """Candidate edits, one for each match of the old text, and the strategy that found the matches."""
 
     strategy: str
     edits: Sequence[Edit]
@@ -53,7 +53,7 @@ class EditCandidates:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Text of a file without byte order mark and with LF line endings, and the data to restore both.
+    """Document with LF line endings and no byte order mark, and the data to restore the original format.
 
     Mixed line ends are left as they are. Bytes that are not UTF-8 are preserved as surrogates.
     """
@@ -365,7 +365,7 @@ def render_diff(text: str, edits: Sequence[Edit], name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _DiffRegion:
-    """Edits close enough to share a diff hunk, with the complete lines around them."""
+    """Region of a file with edits close enough to share a diff hunk, and the complete lines around them."""
 
     start: int
     end: int

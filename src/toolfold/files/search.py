@@ -46,7 +46,7 @@ _CANCEL_CHECK_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileQuery:
-    """Pattern and options of a file search."""
+    """Query of a file search: pattern and options."""
 
     pattern: str
     path: str = "."

@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class FileWalk:
-    """Recursive file listing within root directories, with exclusions and a stop condition."""
+    """Walk over all files below a directory, with root directories, exclusions and a stop condition."""
 
     roots: Sequence[Path]
     skip: Set[str]

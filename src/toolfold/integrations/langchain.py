@@ -23,7 +23,7 @@ ToolAnswer: TypeAlias = ToolMessage | Command[Any]
 
 
 class ToolfoldMiddleware(AgentMiddleware[Any, Any]):
-    """Adds the tools that fit the conversation to each model request, and runs their calls in a session."""
+    """Middleware that adds tools that fit the conversation to each model request, and runs their calls."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()

@@ -48,7 +48,7 @@ _METADATA_ADDRESSES = frozenset(
 
 
 class AddressRefused(CallError):
-    """The URL or network address may not be used."""
+    """Raised when the address policy forbids a URL or network address."""
 
 
 class AddressPolicy:

@@ -66,7 +66,7 @@ class _RunningBrowser:
 
 
 class BrowserPool:
-    """The shared browser of a runtime, which opens and closes the pages of each session."""
+    """Pool of the browser pages of all sessions of a runtime, in one shared browser."""
 
     def __init__(self, settings: BrowserSettings, policy: AddressPolicy) -> None:
         self._settings, self._policy = settings, policy

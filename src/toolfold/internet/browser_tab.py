@@ -71,12 +71,12 @@ _SCROLL_STATE = """() => ({top: Math.round(window.scrollY), height: document.doc
 
 
 class BrowserFailed(CallError):
-    """The browser could not perform an action."""
+    """Raised when the browser could not perform an action."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageState:
-    """URL, title and elements of the current browser page."""
+    """State of the current browser page: URL, title and elements."""
 
     url: str
     title: str

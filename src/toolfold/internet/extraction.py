@@ -45,7 +45,7 @@ _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHOME", "VIR
 
 
 class ExtractionFailed(CallError):
-    """No text could be extracted from a document."""
+    """Raised when no text could be extracted from a document."""
 
 
 @dataclass(frozen=True, slots=True)

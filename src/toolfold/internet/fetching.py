@@ -35,7 +35,7 @@ _NETWORK_ERRORS = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.Ti
 
 
 class FetchFailed(CallError):
-    """A document could not be fetched."""
+    """Raised when a document could not be fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class FetchLimits:
 
 @dataclass(frozen=True, slots=True)
 class FetchedDocument:
-    """Response of a web server: final URL, status, body and type."""
+    """Document fetched from a web server: final URL, status, body and type."""
 
     url: str
     """URL of the document after redirects."""

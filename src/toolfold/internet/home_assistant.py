@@ -34,11 +34,11 @@ Mark = Callable[[str], Awaitable[str]]
 
 
 class HomeAssistantFailed(CallError):
-    """The Home Assistant server is not configured, cannot be reached, or refused a request."""
+    """Raised when the Home Assistant server is not configured, cannot be reached, or refused a request."""
 
 
 class HomeAssistantClient(Protocol):
-    """Reads the entities and services of a Home Assistant server, and calls services."""
+    """Client that reads the entities and services of a Home Assistant server, and calls services."""
 
     async def list_states(self) -> list[Json]:
         """Return the states of all entities."""

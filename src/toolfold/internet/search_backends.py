@@ -42,7 +42,7 @@ _KEY_VARIABLES = {"brave": "BRAVE_API_KEY", "tavily": "TAVILY_API_KEY"}
 
 
 class SearchUnavailable(CallError):
-    """The search service is not fully configured, refuses the search or returns an invalid response."""
+    """Raised when a search service is not fully configured, refuses a search or sends an invalid response."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ _SHORT_WORD = re.compile(r"[A-Za-z0-9]{0,15}")  # no pattern matches it, and man
 
 
 class Redaction:
-    """Replaces secrets in text and limits its length.
+    """Redaction of text: replaces secrets and limits the length of the text.
 
     Idempotent: redacted text is unchanged by a second pass.
     """

@@ -104,7 +104,7 @@ _SCHEMAS: Mapping[str, Json] = {
 
 
 class ServiceRefused(CallError):
-    """A service of Home Assistant may not be called."""
+    """Raised when a service of Home Assistant may not be called."""
 
 
 def tools(services: Services) -> list[Tool]:

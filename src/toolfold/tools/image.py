@@ -61,7 +61,7 @@ _IMAGE_GENERATE: Json = {
 
 
 class ImageFailed(CallError):
-    """No image was generated, or the service is not configured."""
+    """Raised when no image was generated, or the image service is not configured."""
 
 
 def tools(services: Services) -> list[Tool]:

@@ -25,7 +25,7 @@ OVERHEAD_TIMEOUT_S = 30.0
 
 
 class MessageFailed(CallError):
-    """A message was not delivered, or `send_message` is not configured."""
+    """Raised when a message was not delivered, or `send_message` is not configured."""
 
 
 def tools(services: Services) -> list[Tool]:

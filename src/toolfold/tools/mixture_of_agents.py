@@ -51,7 +51,7 @@ _MIXTURE: Json = {
 
 
 class MixtureFailed(CallError):
-    """No model answered, or too few models are configured."""
+    """Raised when no model answered, or too few models are configured."""
 
 
 def tools(services: Services) -> list[Tool]:

@@ -81,7 +81,7 @@ _SCHEMAS: Mapping[str, Json] = {
 
 
 class TrainingRejected(CallError):
-    """A training environment or parameter is unknown or has an invalid value."""
+    """Raised when a training environment or parameter is unknown, or a parameter has an invalid value."""
 
 
 def tools(services: Services) -> list[Tool]:

@@ -54,7 +54,7 @@ _TEXT_TO_SPEECH: Json = {
 
 
 class SpeechFailed(CallError):
-    """Text could not be converted to speech, or no program or service is available."""
+    """Raised when text could not be converted to speech, or no speech program or service is available."""
 
 
 def tools(services: Services) -> list[Tool]:

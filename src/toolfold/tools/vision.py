@@ -55,7 +55,7 @@ _VISION_ANALYZE: Json = {
 
 
 class VisionFailed(CallError):
-    """An image cannot be read, or the file is not an image."""
+    """Raised when an image cannot be read, or the file is not an image."""
 
 
 def tools(services: Services) -> list[Tool]:

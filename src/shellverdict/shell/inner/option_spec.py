@@ -35,7 +35,7 @@ _VALUE_SIGNS = ("=", ">", "@", "%")
 
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
-    """Options of one program: which of them take a value, and the language of values that are code."""
+    """Specification of a program's options: which take a value, and the language of values that are code."""
 
     signs: Mapping[str, str]
     languages: Mapping[str, str]
