@@ -77,7 +77,7 @@ class SampleService:
         return next((action for name, action in actions.items() if name in named), self._change)
 
     def _find_kind(self, words: list[str]) -> str:
-        """Return the kind of record that a tool's name mentions; the longest if it mentions several kinds."""
+        """Return the kind of record that a tool name contains; the longest of several matching kinds."""
         singular = {_singular(word) for word in words}
         known = [kind for kind in self._records if {_singular(each) for each in kind.split()} <= singular]
         if known:

@@ -1,4 +1,4 @@
-"""Report of the result of loading one source of tools, for display."""
+"""Report on loading one source of tools, for display."""
 
 from __future__ import annotations
 

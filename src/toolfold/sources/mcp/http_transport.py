@@ -450,7 +450,7 @@ async def _read_body(response: httpx2.Response) -> bytes:
 
 
 def _describe_mismatch(request: httpx2.Request, response: httpx2.Response, kind: str, body: bytes) -> str:
-    """Describe why the body cannot be the response to the request; empty if it can be."""
+    """Describe why an HTTP body is not a response to its request; empty if it may be one."""
     sent_id = _request_id(request)
     if sent_id is None or not 200 <= response.status_code < 300:
         return ""

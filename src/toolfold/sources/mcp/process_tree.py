@@ -74,7 +74,7 @@ class ExtendedLimits(ctypes.Structure):
 
 
 class WindowsJob:
-    """A Windows job object; its processes end when its last handle is closed. `kernel32` is the library."""
+    """A Windows job object; its processes end when its last handle is closed."""
 
     def __init__(self, pid: int, kernel32: Any) -> None:
         """Put a process into a new job object. Raises OSError if Windows refuses."""

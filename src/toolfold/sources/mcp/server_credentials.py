@@ -1,4 +1,4 @@
-"""Credentials and OAuth logins with which MCP servers are used: those of users and of the installation.
+"""Credentials and OAuth logins for MCP servers: those of users and those of the installation.
 
 Opened when a server first needs them. Knows nothing of processes, connections and tools.
 """

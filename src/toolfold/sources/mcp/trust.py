@@ -120,7 +120,7 @@ class Trust:
         )
 
     def use_config(self, config: Config) -> None:
-        """Use a changed configuration, because it determines which lock file each server has."""
+        """Apply a changed configuration, which determines the lock file of each server."""
         self._lock_of = functools.cache(lambda server: lock_path(config, server))
 
     def drop_listing(self, server: str) -> None:
@@ -225,7 +225,7 @@ class Trust:
             self._local_lock.record_updates(_local_lock_key(server, lock), updated, pins)
 
     def _was_harmless(self, server: str, tool: ListedTool, pins: Pins) -> bool:
-        """Return True if this change of an accepted tool was already found to need no review."""
+        """Return True if an earlier check found that this change of an accepted tool needs no review."""
         pin = pins.get(tool.name)
         return pin is not None and (server, pin.fingerprint, tool.fingerprint) in self._harmless_changes
 

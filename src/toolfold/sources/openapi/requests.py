@@ -95,7 +95,7 @@ def _join(binding: ParameterBinding, value: Any, write: Callable[[str], str]) ->
 
 
 def _write_query(binding: ParameterBinding, value: Any) -> Iterator[str]:
-    """Yield the parts of a URL query for one parameter."""
+    """Yield the escaped `name=value` pairs of a URL query for one parameter."""
     name = _quote_all(binding.name)
     write = _quote_reserved if binding.allows_reserved else _quote_all
     if binding.is_json:

@@ -33,7 +33,7 @@ _SANDBOX_KEYS = ("sandbox", "sandboxEnabled")
 
 
 def read_server(entry: EntryReader) -> None:
-    """Read a server's entry in the common JSON format, with all key names used by clients."""
+    """Read a server's entry in the common JSON format; accept the key names of all clients."""
     _read_command(entry)
     url = entry.read_text("url", "serverUrl", "httpUrl", "endpoint")
     entry.set("url", url)

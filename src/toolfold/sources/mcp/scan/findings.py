@@ -1,4 +1,4 @@
-"""Data types for the findings of scans of server texts."""
+"""Data types for findings about texts from MCP servers."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def _iter_mentions(server: str, others: Mapping[str, Sequence[ListedTool]]) -> I
 
 
 def _iter_texts(tool: ListedTool) -> Iterator[tuple[str, str, bool]]:
-    """Yield every text of a tool with its location, and True if it is in a schema or annotation."""
+    """Yield every text of a tool, its location, and whether it is in a schema or annotation."""
     yield "name", tool.name, False
     yield "title", tool.title, False
     yield "description", tool.description, False
