@@ -61,13 +61,13 @@ class StalledWriteCheck:
         """Since when the client has not read what was sent; None if everything fits into the buffers."""
 
     def start(self) -> None:
-        """Start the check, because the sent data does not fit into the buffers."""
+        """Start the check for a stalled client, because the sent data does not fit into the buffers."""
         self.stop()
         self.blocked_since = time.monotonic()
         self._check_later()
 
     def stop(self) -> None:
-        """Stop the check, because the client has read enough or the connection is closed."""
+        """Stop the check for a stalled client, because it has read enough or the connection is closed."""
         self.blocked_since = None
         if self._timer is not None:
             self._timer.cancel()

@@ -23,7 +23,7 @@ def require_own_host(policy: AccessPolicy, headers: Mapping[str, str]) -> None:
 
 
 def require_own_page(method: str, headers: Mapping[str, str]) -> None:
-    """Raise RequestRefused if a request that changes something has no Origin header."""
+    """Raise RequestRefused if a state-changing request has no Origin header."""
     if method == "POST" and "origin" not in headers:
         raise RequestRefused(403, "A request that changes something must have the header Origin.")
 

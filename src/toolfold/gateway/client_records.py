@@ -35,7 +35,7 @@ class ClientRecords:
     """Deletes the stored data of clients and users, except tokens. Methods block."""
 
     def __init__(self, config: Config, database: Database | None) -> None:
-        """Store the configuration and the database without opening any file."""
+        """Prepare to delete data; files are opened later."""
         self._config, self._database = config, database
 
     def remove_clients(self, clients: Collection[str]) -> None:
@@ -93,7 +93,7 @@ class ClientRecords:
                         continue
 
     def _remove_allowed_tools(self, clients: Collection[str]) -> None:
-        """Remove clients from approval.allowed_tools. Raises ConfigError if a file cannot be changed."""
+        """Remove clients from the setting `approval.allowed_tools`. Raises ConfigError if that fails."""
         from toolfold.approval.allowed_tools import KEY, build_allowed_tools
         from toolfold.config.load import reload_config
 

@@ -1,4 +1,4 @@
-"""Detect tools whose arguments must also be sent in HTTP headers, which the SDK checks in each call.
+"""Detect tools whose arguments must also be sent in HTTP headers; only these need the SDK's check.
 
 For that comparison the SDK lists the caller's tools again for each call. Hardly any tool declares a header:
 while none does, there is nothing to compare and the listing is skipped.

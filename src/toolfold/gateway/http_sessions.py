@@ -92,7 +92,7 @@ class SessionUse:
                 self.remove_session(session)
 
     def remove_session(self, session: str) -> None:
-        """Remove the entries of a closed session."""
+        """Forget a closed session."""
         self._quota_keys.pop(session, None)
         self._last_used.pop(session, None)
         if not self._requests[session]:

@@ -336,7 +336,7 @@ class LoginPages:
             pending.task.cancel()
 
     async def _find_link(self, code: str) -> tuple[LoginLink, str]:
-        """Return a valid login link and the name of its user. Raises RequestRefused if it is invalid."""
+        """Return a login link and the name of its user. Raises RequestRefused if the link is invalid."""
         link = await asyncio.to_thread(self._links.find, code) if _CODE.fullmatch(code) else None
         name = await self._find_user_name(link)
         if link is None or not name:

@@ -69,7 +69,7 @@ class StatusFile:
                 return
 
     def _describe_safely(self) -> Json:
-        """Return the gateway's state; empty on an error, such as a change while reading."""
+        """Return the gateway's state; empty on an error, such as a concurrent change."""
         try:
             return self._describe()
         except Exception as error:

@@ -109,7 +109,7 @@ def _list_token_refusals(
 
 
 def _is_local(toolsets: Toolsets, tool: str) -> bool:
-    """Return True for a tool that acts on the gateway's machine; rules or tokens must allow it by name."""
+    """Return True for a tool that acts on the gateway's machine and must be allowed by name."""
     return any(tool in toolsets.resolve(name) for name in LOCAL_TOOLSETS)
 
 
