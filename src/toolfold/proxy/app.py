@@ -402,7 +402,7 @@ class Proxy:
         *,
         native: bool,
     ) -> bool:
-        """Reduce a request's tools array and answer it; return False if the array cannot be reduced.
+        """Reduce a request's tools array and answer the request; return False if that is impossible.
 
         Raises FoldingFailed or AccessEnded if nothing was sent to the client.
         """

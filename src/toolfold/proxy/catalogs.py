@@ -77,7 +77,7 @@ class Catalog:
             return session
 
     def count_tokens(self, names: Sequence[str]) -> int:
-        """Return the number of tokens in the definitions of these tools; the last result is cached."""
+        """Return the number of tokens in the definitions of these tools."""
         key, counted = tuple(names), self._counted  # read once: another thread may replace it
         if counted[0] != key:
             counted = key, sum(self.weights.count_tool(self.snapshot[name]) for name in names)
@@ -110,7 +110,7 @@ class Catalogs:
         return not is_searched and (checksum, self._runtime.settings_version) in self._catalogs
 
     def close(self) -> None:
-        """Stop the indexing of all catalogs."""
+        """Stop indexing the tools of all catalogs."""
         with self._lock:
             catalogs = list(self._catalogs.values())
             self._catalogs.clear()

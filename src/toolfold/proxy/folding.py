@@ -1,4 +1,4 @@
-"""Send a model only the tools that it needs now, with a search for the client's other tools.
+"""Send a model only the tools that it needs now, and a search tool for the client's other tools.
 
 The tools are chosen by a session over the client's own tools, with the rules of every other session. Tools
 of other kinds, tools that `tool_choice` names and tools that the conversation has called stay in the request.
@@ -145,7 +145,7 @@ class Fold:
         return await self.session.call(call.name, call.arguments, call_id=call.id)
 
     def _find_added_call(self, call: ToolCall) -> ToolCall | None:
-        """Return the call, or the call inside `tool_call`, if the proxy added the tool; otherwise None."""
+        """Return the call of a tool that the proxy added, also from inside a `tool_call`; otherwise None."""
         try:
             inner = unwrap(call)
         except CallError:

@@ -113,7 +113,7 @@ class UpstreamConnections:
             self._http = None
 
     def _is_direct(self, url: SplitResult) -> bool:
-        """Return True for an ordinary URL without a configured HTTP proxy in the environment."""
+        """Return True for an HTTP URL without credentials for which the environment sets no proxy."""
         key = f"{url.scheme}://{url.netloc}"
         known = self._direct.get(key)
         if known is None:

@@ -57,7 +57,7 @@ class ModelPrices:
         return cost_of_call(usage, known) or 0.0
 
     def _find_sure_prices(self, model: str) -> Prices | None:
-        """Return prices that are an upper bound for a model; None if they are unknown."""
+        """Return an upper bound on a model's prices; None if it is unknown."""
         return self._find_configured(model) or find_listed_prices(model)
 
     def _find_prices(self, model: str) -> Prices | None:
