@@ -115,7 +115,7 @@ def read_key_texts(file: Path) -> list[str]:
 
 
 def add_key(file: Path) -> str:
-    """Insert a new key as the first in a file and return its id. Raises ConfigError.
+    """Insert a new key at the beginning of a key file and return the key's id. Raises ConfigError.
 
     The caller holds the lock of the file's directory.
     """
