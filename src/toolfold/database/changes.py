@@ -128,7 +128,7 @@ class ChangeListener:
             self._call(name, callback)
 
     def _call_failed(self) -> None:
-        """Retry the subscribers that could not read the last change."""
+        """Call again the subscribers that failed to read the last change."""
         with self._lock:
             failed = list(self._unread)
         for topic, callback in failed:

@@ -47,7 +47,7 @@ class DatabaseUnavailable(DatabaseError):
 
 
 def clean_text(text: str) -> str:
-    """Remove characters that PostgreSQL refuses from a text: NUL characters and lone surrogates."""
+    """Remove NUL characters and lone surrogates, which PostgreSQL refuses, from a text."""
     return make_encodable(text).replace("\0", "\ufffd")
 
 
