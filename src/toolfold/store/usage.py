@@ -122,7 +122,7 @@ class UsageStore(ABC):
         return new
 
     def prune(self) -> None:
-        """Delete entries above the age limit, and the oldest entries above the count limit."""
+        """Delete entries older than the age limit, and the oldest entries beyond the count limit."""
         self._added = 0
         row = self.row_number
         too_many = f"DELETE FROM usage WHERE {row} <= (SELECT MAX({row}) FROM usage) - ?"  # noqa: S608
