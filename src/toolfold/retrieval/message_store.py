@@ -65,7 +65,7 @@ class EditableMessages(MessageSource, ABC):
 
     @abstractmethod
     def _rewrite(self, change: Callable[[list[MessageRecord]], list[MessageRecord]]) -> None:
-        """Replace all example messages by the result of `change`. Raises SourceError if there are too many."""
+        """Replace all example messages by the result of `change`. Raises SourceError if they are too many."""
 
 
 class MessageStore(EditableMessages):
