@@ -337,7 +337,7 @@ def _refuse_client(job: Job) -> Sequence[GrantLimit]:
 
 
 def _allow_delivery(request: ApprovalRequest) -> Answer:
-    """Approve only the message that delivers a job's result."""
+    """Approve a tool call only if it is the message that delivers a job's result."""
     is_delivery = request.tool.name == _SEND_TOOL and request.rules == ("message-sent",)
     return Answer.ONCE if is_delivery else Answer.DENY
 

@@ -36,7 +36,7 @@ MAX_MENTIONED = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScopeFilter:
-    """Set of tools to which an SQL statement restricts its search.
+    """Filter with which an SQL statement searches only a given set of tools.
 
     Either a list of tools, or all tools of some toolsets without a few, and a few others, or all but a few.
     """

@@ -159,7 +159,7 @@ class Cues:
         return self.own_words <= MAX_CONTINUATION_WORDS and (self.refers or self.agrees) and not self.closes
 
     def row(self) -> list[float]:
-        """Return the indications of a reference to earlier messages as a row of numeric features."""
+        """Return the cues of a reference to earlier messages as a row of numeric features."""
         return [
             min(self.own_words, 10) / 10,
             *map(float, (self.refers, self.corrects, self.agrees, self.closes)),
@@ -364,7 +364,7 @@ def _standardize(scores: Scores | None, candidates: Positions, sample: Scores | 
 
 
 def merge_with_message(in_context: Positions, alone: Positions, message: str) -> Positions:
-    """Combine the rankings with and without context; context has less weight for longer messages.
+    """Combine the rankings with and without context, which has less weight for longer messages.
 
     A long message may ask for several tools, and says which.
     """

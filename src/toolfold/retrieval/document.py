@@ -104,7 +104,7 @@ def truncate_text(text: str, limit: int) -> str:
 
 
 def _parameter_facts(schema: Mapping[str, Any], root: Mapping[str, Any] | None) -> list[str]:
-    """Return a parameter's description and enum values, including those of its variants and references."""
+    """Return a parameter's description and enum values, also from variants and referenced schemas."""
     schemas = list(schema_variants(schema, root))
     described = next(
         (

@@ -15,7 +15,7 @@ from toolfold.model import Tool
 
 
 class Synonyms:
-    """Synonyms by the name of a tool, a toolset or a server."""
+    """Configured synonyms, by the name of the tool, toolset or server to which they belong."""
 
     def __init__(self, words: Mapping[str, Sequence[str]] | None = None) -> None:
         self._words = {name: tuple(synonyms) for name, synonyms in (words or {}).items() if name and synonyms}

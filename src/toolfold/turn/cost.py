@@ -158,7 +158,7 @@ _Shown = tuple[Sequence[Segment], Sequence[Segment]]
 
 
 class _CallScript:
-    """Builds the list of model calls for a simulated conversation."""
+    """Script of a simulated conversation: builds the list of its model calls."""
 
     def __init__(self, dialogue: Dialogue, tools: ToolSizes) -> None:
         self.tools, self._dialogue = tools, dialogue

@@ -88,7 +88,7 @@ class Deferral:
 
 
 def _is_decided(weight: TokenCount, enough: int) -> bool:
-    """Return True if a token count or its bound is precise enough for comparison with the limit `enough`."""
+    """Return True if a token count, exact or a bound, shows whether the limit `enough` is reached."""
     if weight.known == "exactly":
         return True
     return (weight.known == "at least") is (weight.tokens >= enough)

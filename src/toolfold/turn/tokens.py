@@ -23,7 +23,7 @@ _LONG_RUN = re.compile(r"(\w{256}|\s{256}|[^\w\s]{256})")
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """Tokenizer of a model family: a public one, or an estimate based on a public one."""
+    """Tokenizer of a model family: its published tokenizer, or an estimate based on a published one."""
 
     name: str
     encoding: str = ENCODING
