@@ -16,7 +16,7 @@ MAX_SHOWN_USERS = 10
 
 
 def print_access_changes(before: Directory, after: Directory) -> None:
-    """Print which toolsets, servers and tools each user may use, or no longer use, after a change."""
+    """Print which tools, models and keys of model providers each user has gained or lost."""
     every = (
         (after.users[key].name, _describe_changes(key, before, after))
         for key in before.users

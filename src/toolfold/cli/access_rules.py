@@ -149,7 +149,7 @@ def _require_existing_rules(owner: str, rules: tuple[str, ...], known: tuple[str
 def _warn_of_denials(
     kind: str, name: str, rules: tuple[str, ...], after: Directory, including: Mapping[str, frozenset[str]]
 ) -> None:
-    """Print a warning for each allowed rule that a denial of the user, its teams or the team still blocks."""
+    """Print a warning for each newly allowed rule that a denial of the user or of a team overrides."""
     levels: list[tuple[str, User | Team]] = (
         [(f"team {name}", team)] if (team := after.teams.get(name)) else []
     )
@@ -176,7 +176,7 @@ def _includes(denial: str, rule: str, including: frozenset[str]) -> bool:
 
 
 def require_known_rules(invocation: Invocation, rules: tuple[str, ...]) -> dict[str, frozenset[str]]:
-    """Return the other rules that include each rule about a server or a tool.
+    """Require that rules name known toolsets and servers; return the broader rules that include each.
 
     Raises an error if a rule names an unknown toolset or server; prints a note for an unknown tool.
     """

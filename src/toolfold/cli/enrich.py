@@ -234,7 +234,7 @@ class EnrichmentSession:
         raise NotFound(f"no client {name!r} is connected. {connected}.")
 
     def select_usable(self, client: ConnectedClient, tools: Sequence[Tool]) -> list[Tool]:
-        """Return the tools that a gateway client may use; it must not see the names of other tools."""
+        """Return the tools that a gateway client may use, because its model must not see other tools."""
         usable = [tool for tool in tools if tool.name in client.tools]
         if len(usable) < len(tools):
             left_out = format_count(len(tools) - len(usable), "tool")
@@ -437,7 +437,7 @@ def _format_origin(record: MessageRecord) -> str:
 
 
 def _require_consent(yes: bool) -> None:
-    """Ask the user before the model is called; without a terminal, raise an error."""
+    """Ask the user whether the model may be called; raise an error if there is no terminal."""
     if yes:
         return
     if not sys.stdin.isatty():

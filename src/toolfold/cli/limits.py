@@ -1,4 +1,4 @@
-"""The command that limits how much a user or a team may use."""
+"""The command `limit`, which limits the usage of a user or a team."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def parse_limits(values: Mapping[str, str | None]) -> dict[Meter, float | None]:
 
 
 def print_zero_limits(wanted: Mapping[Meter, float | None]) -> None:
-    """Print which of the new limits are 0 and therefore refuse everything."""
+    """Print which of the new limits are 0; such a limit refuses everything that it counts."""
     zero = [f"--{meter.replace('_', '-')}" for meter, value in wanted.items() if value == 0]
     if zero:
         print_note(
@@ -68,7 +68,7 @@ def print_zero_limits(wanted: Mapping[Meter, float | None]) -> None:
 
 
 def with_limits(account: Account, wanted: Mapping[Meter, float | None]) -> Account:
-    """Return a user or team with changed limits."""
+    """Return a copy of a user or team with changed limits."""
     limits = {**account.limits, **wanted}
     return replace(account, limits={meter: value for meter, value in limits.items() if value is not None})
 

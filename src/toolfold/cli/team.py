@@ -152,7 +152,7 @@ def leave(invocation: Invocation, name: str, user: str) -> None:
 
 
 def print_lost_limits(team: Team) -> None:
-    """Print the limits of a team that no longer apply to members who leave it."""
+    """Print the limits of a team, which no longer apply to a member who leaves the team."""
     from toolfold.users.quotas import format_limit
 
     if team.limits:
@@ -163,7 +163,7 @@ def print_lost_limits(team: Team) -> None:
 def change_team(
     invocation: Invocation, name: str, change: Callable[[Team], Team]
 ) -> tuple[Directory, Directory]:
-    """Apply a change to the team with the given name; return all users and teams before and after it."""
+    """Apply a change to the named team; return all users and teams before and after the change."""
     users = open_users(invocation)
     before = users.directory()
     users.change_team(name, change)

@@ -122,7 +122,7 @@ def show(invocation: Invocation, name: str, as_json: bool) -> None:
 
 
 def _print_model_rules(directory: Directory, user: User) -> None:
-    """Print which models and keys of model providers a user may use, if rules decide that."""
+    """Print the rules on which models and model provider keys a user may use; nothing without rules."""
     for label, kind in (("models", MODEL_RULE), ("keys", KEY_RULE)):
         rules = directory.find_model_rules(user.id, kind)
         if rules.enabled is not None or rules.disabled:
@@ -330,7 +330,7 @@ def _describe_login(user: User, config: Config) -> list[GatewayClient]:
 def change_user(
     invocation: Invocation, name: str, change: Callable[[User], User]
 ) -> tuple[Directory, Directory]:
-    """Apply a change to the user with the given name; return all users before and after it."""
+    """Apply the function `change` to the named user; return all users before and after the change."""
     users = open_users(invocation)
     before = users.directory()
     users.change_user(name, change)

@@ -1,4 +1,4 @@
-"""Detect that small files were changed, replaced, created or deleted."""
+"""Detect changes, replacement, creation and deletion of small files."""
 
 from __future__ import annotations
 

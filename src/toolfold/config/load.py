@@ -256,7 +256,7 @@ def _is_inside(node: Node, directory: Path) -> bool:
 
 
 def _narrow_list(node: Node, below: Node | None, rule: str) -> Node:
-    """Merge a project's list with the user's, so that the project can restrict more but not allow more."""
+    """Merge a project's list setting with the user's, so that the project can only add restrictions."""
     before = below.value if below else None
     if not rule or not isinstance(before, list):
         return node

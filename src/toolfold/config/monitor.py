@@ -448,7 +448,7 @@ def _recover_call(noted: dict[str, object], watched: dict[str, WatchedPath], rec
 
 
 def _note_owner(file: Path) -> tuple[int, str]:
-    """Return the process id (0 if unknown) and start time in the name of a file that records a tool call."""
+    """Return the process id (0 if unknown) and start time from the name of a file that records a call."""
     pid, began = [*file.name.split("-"), "", ""][:2]
     return (int(pid) if pid.isdecimal() else 0), began
 

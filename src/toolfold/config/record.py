@@ -176,7 +176,7 @@ class SettingsRecord:
         self.drop_restored(path)
 
     def drop_restored(self, path: Path) -> None:
-        """Delete the pending change of a file that has its previous content again."""
+        """Delete the pending change of a settings file that has its previous content again."""
         with self._modify_record() as data:
             data["pending"].pop(_pending_key(path), None)
 
