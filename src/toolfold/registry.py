@@ -133,7 +133,7 @@ class Registry:
             return self._snapshot
 
     def _replace_tools(self, tools: dict[str, Tool], added: Iterable[Tool], override: bool) -> list[Tool]:
-        """Add tools to a mapping and make it the content of the registry, atomically."""
+        """Add tools to a mapping, and atomically make this mapping the content of the registry."""
         placements = [_place_tool(tools, tool, override) for tool in added]
         if tools != self._tools:
             self._tools = tools

@@ -487,7 +487,7 @@ class Runtime:
 
 
 class RuntimeRegistry:
-    """Registry of a runtime, with methods of other tool runtimes such as `get_definitions`."""
+    """Registry of a runtime, with methods such as `get_definitions` that other tool runtimes have."""
 
     def __init__(self, runtime: Runtime, registry: Registry) -> None:
         self._runtime, self._registry = runtime, registry

@@ -80,7 +80,7 @@ class Toolsets:
         return self._resolved[name]
 
     def reaches(self, start: str, toolset: str) -> bool:
-        """Return True if the toolset `start` includes `toolset`, directly or not, even if it has no tools."""
+        """Return True if the toolset `start` includes `toolset`, even indirectly or without tools."""
         return any(name in (ALL, toolset) for name in self._included_toolsets(start))
 
     def _resolve_tools(self, start: str) -> frozenset[str]:

@@ -58,7 +58,7 @@ class FileChange:
 
 
 class FileChangedSinceError(ToolfoldError):
-    """Raised if a client's file was edited after the change that is to be undone."""
+    """Raised if a client's file was edited after the logged change that is to be undone."""
 
     def __init__(self, change: FileChange, expected_text: str, client_file: ClientFile) -> None:
         backup = f"  The previous version is {change.backup}.\n" if change.backup else ""
@@ -73,10 +73,10 @@ class FileEditor(Protocol):
     """Interface that redoes and undoes one type of change, such as an added gateway, in a program's file."""
 
     def load(self, change: FileChange) -> ClientFile:
-        """Read the file that a logged change is about, without parsing it."""
+        """Read the file that a logged change has modified, without parsing it."""
 
     def open(self, change: FileChange) -> ClientFile:
-        """Read and parse the file that a logged change is about. Raises ConfigError if it is invalid."""
+        """Read and parse the file that a logged change has modified. Raises ConfigError if it is invalid."""
 
     def reopen(self, seen: ClientFile) -> ClientFile:
         """Read a file again. May raise ConfigError if its settings have changed since `seen` was read."""

@@ -26,7 +26,7 @@ def list_required_variables(servers: Iterable[McpServerSettings]) -> tuple[str, 
 
 
 class _RecordingEnvironment(Mapping[str, str]):
-    """Replacement for `os.environ` that records which variables are read, and reports all as set."""
+    """Replacement for `os.environ` that records which variables are read, and treats all of them as set."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()

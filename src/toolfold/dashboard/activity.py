@@ -74,7 +74,7 @@ class EventBatch:
 
 @dataclass(slots=True)
 class Tick:
-    """The data that all open web pages are sent at one moment, prepared only once."""
+    """Tick of the activity feed: data for all open web pages at one moment, prepared only once."""
 
     number: int
     state_members: str

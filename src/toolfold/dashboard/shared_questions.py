@@ -79,7 +79,7 @@ class SharedQuestions:
         self._wake.set()
 
     def remove(self, question_id: str) -> None:
-        """Withdraw an approval question that was asked on this replica."""
+        """Withdraw an approval question of this replica from the pages of the other replicas."""
         with self._lock:
             self._own.pop(question_id, None)
         self._wake.set()

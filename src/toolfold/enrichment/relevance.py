@@ -62,5 +62,5 @@ class DefinitionSimilarity:
 
 
 def _is_other(each: Tool | None, tool: Tool) -> bool:
-    """Return True if a tool differs from `tool` and is not a copy of it on another server."""
+    """Return True if a tool is neither `tool` itself nor a copy of it on another server."""
     return each is not None and (each.own_name, each.description) != (tool.own_name, tool.description)
