@@ -123,7 +123,7 @@ _FALSE = split_names("false 0 no off")
 
 
 def find_clearing_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield a deletion effect for each output directory that a build tool empties with a loss of data."""
+    """Yield a deletion effect for each directory that a build tool empties, if that may lose data."""
     argv = _strip_launcher(context.run.argv)
     for rule in _CLEARING_RULES.get(argv[0].lower(), ()) if argv else ():
         for word in _cleared_directories(rule, argv, context.run.env_assignments):

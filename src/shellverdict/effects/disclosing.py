@@ -112,7 +112,10 @@ def _in_place_options(run: ProgramRun, name: str) -> tuple[Word, ...]:
 
 
 def copied_secrets(context: RunContext) -> Iterator[Word]:
-    """Yield secret files copied from outside the project; copying an `.env` inside a project is routine."""
+    """Yield the secret files outside the project that a program copies.
+
+    Copying a secret file such as `.env` inside a project is routine.
+    """
     if context.run.name.lower() not in _COPIERS:
         return
     for word in [w for w in context.run.argv[1:200] if not w.startswith("-")][:-1]:

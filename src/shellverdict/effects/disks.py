@@ -268,7 +268,7 @@ def _volume_verb_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _repair_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield file system repairs that discard data, or that write to a mounted file system."""
+    """Yield the effect of a file system repair that discards data or writes to a mounted file system."""
     letter = "-L" if context.run.name == "xfs_repair" else "-w"
     if context.parse_options(split_names("-f -l -o -r")).has(letter):
         yield _volume_effect(context)

@@ -1,4 +1,4 @@
-"""Detect protected files among the arguments of programs whose effects are not known.
+"""Detect protected files, such as shell startup files, in arguments of programs with unknown effects.
 
 A program with a handler reports what it writes. Any other program may write to every file it is given, so
 only known readers may get this runtime's own files and files that other programs run later.

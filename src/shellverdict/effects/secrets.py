@@ -1,4 +1,4 @@
-"""Detect keys, tokens and passwords that a command reads or sends away.
+"""Detect keys, tokens and passwords that a command reads or sends to another machine.
 
 `prints_confidential` tells the shell reader that a run's output is secret, so that it can mark the pipe.
 """

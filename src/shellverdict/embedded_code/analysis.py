@@ -100,7 +100,7 @@ class AnalysisBuilder:
             self.add_command("curl", "--data-binary", f"@{path}", to)
 
     def add_environment_upload(self, names: Iterable[str], to: str) -> None:
-        """Add the upload of environment variables; an empty name means all variables."""
+        """Add the upload of the named environment variables; an empty name stands for all variables."""
         for name in names:
             if name:
                 self.add_script(f'curl -d "${name}" {quote_word(to)}')

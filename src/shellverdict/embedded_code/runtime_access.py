@@ -1,4 +1,4 @@
-"""Detect Python code that would change Toolfold itself, by importing its modules or changing its limits.
+"""Detect Python code that may change Toolfold itself, for example by importing its modules.
 
 Reported as commands that the rules know (`toolfold-code`, `prlimit`). Examines one syntax node at a time.
 """

@@ -23,7 +23,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class PageReader:
-    """Reads a range of lines from a file of any size, with at most one page in memory."""
+    """Reader for a range of lines of a file of any size, with at most one page in memory."""
 
     file: BinaryIO
     offset: int

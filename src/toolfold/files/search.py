@@ -83,7 +83,7 @@ class FileSearch:
         return self._build_answer()
 
     def search_contents(self) -> Json:
-        """Return the lines of files that match the query."""
+        """Return the lines that match the query, from all files searched."""
         with _MatcherProcess(
             self._build_pattern(), self.query.ignore_case, self.deadline, self.context.cancelled
         ) as child:

@@ -37,7 +37,7 @@ class SessionTool(BaseTool):
 
 
 def make_arguments_model(name: str, schema: Json) -> type[BaseModel]:
-    """Return a Pydantic model with this JSON schema that accepts any arguments; the session checks them."""
+    """Return a Pydantic model with this JSON schema but without validation, which the session does."""
 
     class Arguments(BaseModel):
         model_config = ConfigDict(extra="allow", title=name)

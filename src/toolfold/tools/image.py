@@ -133,7 +133,7 @@ class ImageTools:
         return await self._client().request_object(url, payload=payload, headers=headers)
 
     async def _read_image(self, entry: Json) -> bytes:
-        """Return an image from the service's response, given as base64 text or as a URL."""
+        """Return the image in a service's response, which contains it as base64 text or as a URL."""
         url: Any = entry.get("url")
         encoded: Any = entry.get("b64_json")
         if isinstance(url, str) and url.startswith("data:"):

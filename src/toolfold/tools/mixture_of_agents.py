@@ -1,4 +1,4 @@
-"""The `moa` toolset: several models answer a hard question, and one combines their answers.
+"""The `moa` toolset: several models answer a hard question, and one model combines the answers.
 
 The cost of a call is bounded: the question, the number of models and the length of each answer have limits.
 Models that fail are left out.
