@@ -81,7 +81,7 @@ class PromptHandler:
 
     @property
     def is_waiting(self) -> bool:
-        """Return True while waiting for a reply from a person or the model, which suspends timeouts."""
+        """Return True while a reply from a person or the model is awaited; timeouts are then suspended."""
         return self._pending_count > 0
 
     @property

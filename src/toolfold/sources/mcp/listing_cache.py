@@ -65,7 +65,7 @@ class ListingCache:
             file.with_suffix(".failed").unlink(missing_ok=True)
 
     def read_item_lists(self, name: str, settings: McpServerSettings) -> dict[str, list[Json]]:
-        """Return a server's cached resources, templates and prompts, by the method that lists them."""
+        """Return a server's cached resources, templates and prompts by list method (`prompts/list` …)."""
         try:
             file = self.item_lists_file(name, settings)
             if file.stat().st_size > MAX_CACHE_FILE_BYTES:

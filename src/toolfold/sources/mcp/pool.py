@@ -244,7 +244,7 @@ class McpServers:
             return self._apply_settings()
 
     def find_own_servers(self) -> list[str]:
-        """Return the servers added by the user or this program, without those from project settings."""
+        """Return the servers that do not come from project settings."""
         return [name for name in self._settings if name in self._added or is_own_server(self._config, name)]
 
     def _effective_settings(self) -> dict[str, McpServerSettings]:
@@ -556,7 +556,7 @@ class McpServers:
         return self._run_blocking(self._servers[server].refresh_listing(), server, limit)
 
     async def fetch_listing(self, server: str, seconds: float) -> Listing:
-        """List a server's tools now, without blocking a thread; cancellation cancels the request.
+        """List a server's tools now, without blocking a thread; cancelling the caller cancels the request.
 
         Raises ServerFailed.
         """

@@ -526,7 +526,7 @@ def is_event_too_large(error: BaseException | None) -> bool:
 
 
 def is_connection_closed(error: BaseException | None) -> bool:
-    """Return True if the SDK reports a closed connection; servers may use the same error code."""
+    """Return True if the SDK itself, not the server, reports a closed connection."""
     return _has_code(error, "CONNECTION_CLOSED") and getattr(error, "message", "") == "Connection closed"
 
 

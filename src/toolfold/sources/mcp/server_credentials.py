@@ -69,7 +69,7 @@ class ServerCredentials:
             )
 
     def load(self, server: ServerSupervisor, user_id: str) -> Mapping[str, str]:
-        """Return the user's credentials for a server; empty unless it is set to `credentials: per-user`."""
+        """Return the user's credentials for a server; empty unless it uses `credentials: per-user`."""
         if server.settings.credentials != "per-user":
             return {}
         return self._open().load(user_id, server.name)

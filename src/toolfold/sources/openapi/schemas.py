@@ -176,7 +176,7 @@ def _copy_keywords(schema: Mapping[str, Any]) -> Json:
 
 
 def _is_usable(keyword: str, value: Any) -> bool:
-    """Return True if a keyword's value is valid in JSON Schema; many documents have invalid values."""
+    """Return True if a keyword's value is valid in JSON Schema."""
     if keyword == "type":
         return _is_type(value)
     if keyword == "enum":
@@ -204,7 +204,7 @@ def _is_type(value: Any) -> bool:
 
 
 def _compiles(pattern: str) -> bool:
-    """Return True if Python can compile a regular expression, because documents may use other dialects."""
+    """Return True if Python can compile a schema's regular expression."""
     if len(pattern) > 200 or "\\p" in pattern:
         return False
     try:

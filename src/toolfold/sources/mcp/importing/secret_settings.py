@@ -91,5 +91,5 @@ def _is_literal_secret(name: str, value: str) -> bool:
 
 
 def _looks_secret(text: str) -> bool:
-    """Return True if the text contains a secret, apart from references to environment variables."""
+    """Return True if the text contains a secret; references to environment variables are not secrets."""
     return Redaction().contains_secret(_REFERENCE.sub("", text)[:_MAX_CHARS])
