@@ -218,7 +218,7 @@ def _require_user(connection: socket.socket) -> None:
 
 
 def identify_peer(connection: socket.socket, platform: str = sys.platform) -> tuple[int, int | None] | None:
-    """Return the process connected to a Unix socket, and its user if known; None if unknown.
+    """Return the id of the process connected to a Unix socket, and its user; None if it is unknown.
 
     Raises OSError if the connection is closed.
     """

@@ -67,7 +67,7 @@ class LimitedProtocol(asyncio.Protocol):
         self._received_before = self._unsent_before = b""
 
     def take_over(self, received: bytes, unsent: bytes) -> None:
-        """Set data already received, and data still to be sent, of a connection opened by other code.
+        """Set the received data and the unsent data of a connection that other code has opened.
 
         Once it is connected, the event loop may deliver what follows at any time.
         """

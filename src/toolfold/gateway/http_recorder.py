@@ -175,7 +175,7 @@ class _ResponseCopy:
 
 
 def _parse_body(body: bytes) -> ListingRequest | None:
-    """Parse a list request; return None for any other message, usually without parsing it."""
+    """Parse a list request; return None for any other message."""
     if len(body) > MAX_BODY_BYTES or not any(name in body for name in _METHOD_NAMES):
         return None
     try:

@@ -122,7 +122,7 @@ def make_limited_manager(
     client_of: Callable[[Scope], GatewayClient],
     is_busy: Callable[[str], bool],
 ) -> type[Any]:
-    """Return the SDK's session manager with limits; `is_busy` returns True for a session with a running call.
+    """Return a subclass of the SDK's session manager that limits the number of sessions.
 
     Raises SourceError if the manager lacks a method that is overridden here.
     """

@@ -327,7 +327,7 @@ class Gateway:
             )
 
     def _close_idle_sessions(self) -> None:
-        """Close sessions without a connection that have been idle too long or exceed the total limit."""
+        """Close unconnected idle sessions: after a timeout, or at once if the total limit is reached."""
         idle = (each for each in self._sessions.values() if not each.connections and not each.is_busy)
         now = time.monotonic()
         for session in sorted(idle, key=lambda each: each.last_used):
@@ -584,7 +584,7 @@ class Gateway:
         args: Json | None,
         run: RunCall,
     ) -> ToolResult | mcp_types.InputRequiredResult:
-        """Run a call that may ask its client questions, as the client's protocol revision requires."""
+        """Run a call that may ask the client's user, by the method of the client's protocol revision."""
         if not (is_modern(context) and params.request_state in session.paused_calls):
             await self._require_quota(session, name)  # a paused call was counted when it began
         with self._count_call(session):
@@ -813,7 +813,7 @@ def _limit_subscriptions(session: ClientSession, uris: Collection[str]) -> list[
 
 
 def _is_persistent(context: RequestContext, connection: Connection) -> bool:
-    """Return True if the connection lasts as long as the client, and its end means that the client left.
+    """Return True if the end of the connection means that the client has left.
 
     In the newest revision each request has its own connection.
     """
