@@ -171,7 +171,7 @@ class _ChatStreamMerger(StreamMerger):
             return
 
     def _number_part(self, part: Json) -> Json:
-        """Return a tool call fragment with the correct index; some servers give every call the index 0."""
+        """Return a tool call fragment with the correct index, because some servers send 0 for every call."""
         index = part.get("index")
         key = index if isinstance(index, int) else -1
         call_id = text_of(part.get("id"))
