@@ -167,7 +167,7 @@ class JobStore(ABC):
 
     @abstractmethod
     def _transact(self, work: Callable[[Statements], Value]) -> Value:
-        """Run a function in a transaction that locks all jobs; a retry calls the function again."""
+        """Run a function, possibly more than once, in a transaction that locks all jobs."""
 
     @abstractmethod
     def _read(self, statement: str, values: Values = ()) -> Sequence[Mapping[str, Any]]:
