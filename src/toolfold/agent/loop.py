@@ -63,7 +63,7 @@ class ModelSetup:
 
 
 class TurnLoop:
-    """Calls the model and its tools until one user message is answered. For one use only."""
+    """Loop of one turn: calls the model and its tools until the user message is answered. Use it once."""
 
     def __init__(
         self,

@@ -296,7 +296,7 @@ class ExampleMessages:
 
 
 def _is_certain(record: MessageRecord, tool: Tool) -> bool:
-    """Return True if example messages were written for the tool's server or its exact definition."""
+    """Return True if example messages are certain to fit: written for the tool's server or definition."""
     checksums = {definition_checksum(name, tool.description) for name in _names_without_prefix(tool)}
     return record.server == tool.server or record.checksum in checksums
 

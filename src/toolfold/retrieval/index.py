@@ -43,7 +43,7 @@ EmbedTools = Callable[[Sequence[Tool], SaveVectors], PackedVectors | None]
 
 
 class ScoreGains(Protocol):
-    """Increases the scores of tools that a client has used successfully for similar messages."""
+    """Score gains of tools that a client has used successfully for similar messages."""
 
     def similarity_gains(self, vector: Matrix) -> Scores | None:
         """Return the amounts to add to the tools' similarities to a query; None if all are 0."""

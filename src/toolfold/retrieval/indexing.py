@@ -86,7 +86,7 @@ class _IndexerClosed(BaseException):
 
 
 class BackgroundStart:
-    """Builds indexes in a background thread, one at a time."""
+    """Starts the building of indexes in a background thread, one at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

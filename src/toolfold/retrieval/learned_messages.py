@@ -425,7 +425,7 @@ class ClientGains:
         return gains
 
     def _is_shared(self, client: str) -> bool:
-        """Return True if messages learned from `client` also raise scores for this client."""
+        """Return True if messages learned from `client` also raise scores in this client's searches."""
         if self.sharing is None:
             return client != self.client and not client.startswith(USER_LEARNER_PREFIX)
         return client != self.client and client in self.sharing

@@ -126,7 +126,7 @@ def _strip_notes(text: str) -> str:
 
 
 def _after_note(noted: str) -> str:
-    """Return the text after a note about tools; the whole text if the note is unterminated."""
+    """Return the text after a note about tools; the whole text if the note has no end mark."""
     _, closing, after = noted.partition(CLOSING)
     return after if closing else noted
 
