@@ -141,7 +141,7 @@ class Dispatch:
         *,
         on_result: Callable[[ToolResult], None] | None = None,
     ) -> list[ToolResult]:
-        """Run the calls of one model reply, in parallel if the tools allow it; return ordered results.
+        """Run the calls of one model reply, in parallel if the tools allow it; return results in call order.
 
         `on_result` receives each result as soon as it is there.
         """
@@ -356,7 +356,7 @@ def _only_reads(tool: Tool) -> bool:
 
 
 def _with_notice(result: ToolResult, notice: str) -> ToolResult:
-    """Return the result with a preceding notice of the runtime."""
+    """Return the tool result with a notice from the runtime before it."""
     if not notice:
         return result
     text = render({"notice": notice, "result": result.text})

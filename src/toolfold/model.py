@@ -388,7 +388,7 @@ class Tool:
         )
 
     def definition(self) -> Definition:
-        """Return the tool in the OpenAI format, with new outer dicts and a shared schema."""
+        """Return the tool in the OpenAI format, as a new dict that shares the tool's parameter schema."""
         return {
             "type": "function",
             "function": {

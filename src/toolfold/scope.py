@@ -166,7 +166,7 @@ class Scope:
         return scope
 
     def rebase(self, root: Scope, new_root: Scope) -> Scope:
-        """Return this scope with the base `new_root` instead of `root`, after a change of settings."""
+        """Return this scope derived from `new_root` instead of `root`, after the settings have changed."""
         if self is root:
             return new_root
         parent = self.parent
@@ -232,6 +232,6 @@ def _to_tuple(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _tools_named(snapshot: Snapshot, names: Iterable[str]) -> frozenset[str]:
-    """Return every tool with one of the given names; different authors may use the same name."""
+    """Return every tool with one of the given names, which tools of different authors may share."""
     wanted = frozenset(name for name in names if name)
     return frozenset(tool.name for tool in snapshot.ordered if not wanted.isdisjoint(tool.names))

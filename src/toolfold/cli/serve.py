@@ -490,7 +490,7 @@ def build_server(
 
 @dataclass(slots=True)
 class Drain:
-    """Delays the shutdown of the gateway: it still answers requests for some seconds after the signal."""
+    """Drain period at shutdown, in which the gateway still answers requests for some seconds."""
 
     readiness: Readiness
     seconds: float

@@ -230,7 +230,7 @@ def open_server_pool(config: Config, names: Sequence[str]) -> Iterator[McpServer
 
 
 def load_trust(config: Config, exclude: Sequence[str]) -> Trust:
-    """Load the trust policy with the cached tools of all servers except `exclude`.
+    """Load the trust policy, which knows the cached tools of all servers except `exclude`.
 
     The policy compares tool names with these tools, to detect imitations.
     """

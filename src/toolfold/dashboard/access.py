@@ -46,7 +46,7 @@ class LinkCode:
 
 @dataclass(slots=True)
 class BrowserSession:
-    """A browser that has signed in."""
+    """Session of a browser that has signed in."""
 
     cookie_hash: str
     page_key_hash: str
@@ -61,7 +61,7 @@ class BrowserSession:
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """The cookie and page key that a browser gets once, when it signs in."""
+    """Credentials that a browser gets when it signs in: a cookie and a page key."""
 
     cookie: str
     page_key: str
@@ -156,7 +156,7 @@ class SignIn:
         return signed_in
 
     def use_session(self, cookie: str, page_key: str) -> BrowserSession | None:
-        """Return and extend the open session of a cookie; None without a session or with a wrong page key."""
+        """Return and extend the session of a cookie; None if there is none or the page key is wrong."""
         session = self._sessions.get(_hash_text(cookie))
         if session is None or not self.is_open(session):
             return None

@@ -261,7 +261,7 @@ class DashboardApp:
     async def _serve_login(
         self, logins: DashboardLogins, path: str, scope: Scope, headers: Mapping[str, str], send: Send
     ) -> None:
-        """Redirect a browser to the identity provider, or handle its return. Shows errors as a web page."""
+        """Redirect a browser to the identity provider, or handle the redirect back; show errors as a page."""
         if scope["method"] != "GET" or path not in ("oidc/login", "oidc/callback"):
             raise RequestRefused(404, "There is no such path.")
         try:
@@ -302,7 +302,7 @@ class DashboardApp:
         return self._policy.anonymous_client is None
 
     def _has_full_access(self, session: BrowserSession) -> bool:
-        """Return True if a session may use everything; a user who has logged in must be an administrator."""
+        """Return True if a browser session has full access; of logged-in users, only administrators do."""
         if session.is_limited:
             return False
         client = session.client

@@ -306,7 +306,7 @@ class Evaluations:
         }
 
     def _step(self, phase: str, done: int, total: int) -> None:
-        """Record the progress. Raises EvaluationStopped after a cancellation or at the time limit."""
+        """Record the evaluation's progress. Raises EvaluationStopped if it is cancelled or takes too long."""
         if self._cancelled.is_set():
             raise EvaluationStopped("The evaluation was cancelled.")
         if time.monotonic() > self._deadline:

@@ -1,4 +1,4 @@
-"""Log the events of a runtime as JSON lines in the Python log."""
+"""Log the events of a runtime as lines of JSON, with Python's logging module."""
 
 from __future__ import annotations
 
