@@ -173,9 +173,9 @@ class CredentialStore(ABC):
     def list_credentials(self, user_id: str | None = None) -> list[Credential]:
         """Return the credentials and logins of one user or all users, sorted by user, server and name."""
 
-    def list_key_ids(self) -> set[str]:
+    def list_key_ids(self) -> frozenset[str]:
         """Return the ids of the keys that encrypt stored credentials and logins."""
-        return {each.key_id for each in self.list_credentials()}
+        return frozenset(each.key_id for each in self.list_credentials())
 
     @abstractmethod
     def remove(self, user_id: str, server: str | None = None, name: str | None = None) -> int:
@@ -362,12 +362,12 @@ class SharedCredentialStore(CredentialStore):
         statement = f"SELECT * FROM credentials{condition} UNION ALL SELECT * FROM logins{condition}"  # noqa: S608
         return sorted(map(_read_row, self._database.query(statement, values)), key=lambda each: each.owner)
 
-    def list_key_ids(self) -> set[str]:
+    def list_key_ids(self) -> frozenset[str]:
         rows = self._database.query(
             "SELECT split_part(value, '.', 2) AS id FROM credentials"
             " UNION SELECT split_part(value, '.', 2) FROM logins"
         )
-        return {row["id"] for row in rows}
+        return frozenset(row["id"] for row in rows)
 
     def remove(self, user_id: str, server: str | None = None, name: str | None = None) -> int:
         condition, values = _select("%s", user_id, server, name)
