@@ -6,7 +6,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 tools=${1:-.venv/test_tools}
-max_seconds=150
+max_seconds=420 # a busy machine takes minutes for a dozen packages
 
 # name · program that shows that it is installed · packages
 wanted='

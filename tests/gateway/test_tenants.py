@@ -158,7 +158,7 @@ async def test_call_repeated_with_its_approval_answer_counts_once_towards_the_ca
             waiting = await client.session.call_tool(*call, allow_input_required=True)
             assert isinstance(waiting, mcp_types.InputRequiredResult)
             await client.session.call_tool(*call, input_responses=no, request_state=waiting.request_state)
-            with pytest.raises(MCPError, match="limit of 1 calls per day"):
+            with pytest.raises(MCPError, match="limit of 1 call per day"):
                 await client.session.call_tool(*call)
     finally:
         tokens.quotas.close()
@@ -329,7 +329,7 @@ async def test_metrics_contain_no_names_of_users_or_teams_or_clients_or_tools(
     try:
         async with tenants.served.client(token=tokens.add("meteredclient", user_id=user.id)) as client:
             assert not (await client.call_tool("notes_echo", {"text": "x"})).is_error
-            with pytest.raises(MCPError, match="limit of 1 calls per day"):
+            with pytest.raises(MCPError, match="limit of 1 call per day"):
                 await client.call_tool("notes_echo", {"text": "x"})
         async with httpx2.AsyncClient(timeout=TIMEOUT_S) as http:
             metrics = (await http.get(tenants.served.url.replace("/mcp", "/metrics"))).text

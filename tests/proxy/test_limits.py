@@ -150,7 +150,7 @@ def test_model_request_above_the_daily_call_limit_of_a_user_gets_status_429_with
         anonymous = post(served, BODY)
     assert (accepted.status_code, refused.status_code, anonymous.status_code) == (200, 429, 200)
     assert 0 < int(refused.headers["retry-after"]) <= 86_400
-    assert "limit of 1 calls per day for you is reached" in refused.json()["error"]["message"]
+    assert "limit of 1 call per day for you is reached" in refused.json()["error"]["message"]
     assert len(upstream.received) == 2
 
 
@@ -201,7 +201,7 @@ def test_tokens_and_cost_of_model_replies_count_towards_the_daily_limits_of_the_
     counted.served.tokens.users.change_user("ann", lambda user: replace(user, limits={"tokens_per_day": 1.0}))
     refused = post(counted.served, BODY, counted.token)
     assert refused.status_code == 429
-    assert "limit of 1 tokens per day for you is reached" in refused.json()["error"]["message"]
+    assert "limit of 1 token per day for you is reached" in refused.json()["error"]["message"]
 
 
 def test_tokens_of_a_reply_without_usage_figures_are_estimated_for_the_daily_limit_of_the_user(
