@@ -58,6 +58,12 @@ install() {
   return "$code"
 }
 
+complete_installation() {
+  export DEBIAN_FRONTEND=noninteractive
+  timeout 120 dpkg --configure -a >/dev/null 2>&1
+  timeout 120 apt-get install -y -qq --fix-broken >/dev/null 2>&1
+}
+
 missing=
 packages=
 for line in $(echo "$wanted" | tr ' ' '+'); do
@@ -75,6 +81,8 @@ if [ -n "$missing" ]; then
     why="installing it needs root"
   else
     echo "installing$missing"
+    # An installation that was interrupted before blocks every further one until it is completed.
+    [ -z "$(dpkg --audit 2>/dev/null)" ] || complete_installation
     timeout 60 apt-get update -qq >/dev/null 2>&1
     # shellcheck disable=SC2086
     install $packages || for package in $packages; do

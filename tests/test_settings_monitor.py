@@ -142,7 +142,7 @@ def test_changing_a_lock_trust_token_or_plugin_file_during_a_call_blocks_the_nex
         open_test_runtime()
 
 
-def test_project_settings_change_by_a_command_is_reported_but_does_not_block_the_next_start(
+def test_project_settings_changed_by_a_tool_call_are_reported_but_do_not_block_the_next_start(
     runtime: Runtime,
     open_test_runtime: RuntimeOpener,
     home: Path,

@@ -90,7 +90,7 @@ async def test_call_fails_if_the_server_response_contains_too_many_json_values_o
 
 
 @pytest.mark.parametrize("kind", ["images", "sounds", "resources", "links", "texts"])
-async def test_tool_result_with_too_many_content_blocks_is_truncated_and_limited_in_stored_files(
+async def test_tool_result_with_too_many_content_blocks_is_truncated_and_stores_few_files(
     runtime: Runtime, kind: str
 ) -> None:
     before = stored(runtime)

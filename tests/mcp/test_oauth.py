@@ -550,7 +550,7 @@ class _BrowserRedirect:
         return parse_redirect(await self._callback, state)
 
 
-async def test_login_of_a_new_user_sends_the_client_secret_only_to_the_issuer_of_the_installation(
+async def test_first_login_of_a_user_sends_the_client_secret_only_to_the_issuer_of_the_shared_login(
     there: OAuthSetup, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:

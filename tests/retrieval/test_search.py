@@ -376,7 +376,7 @@ def test_identical_tools_are_ranked_in_registration_order_unless_the_message_nam
         assert searcher.search(index, "use same_09999", mode=mode)[0].name == "same_09999"
 
 
-def test_name_coverage_of_a_tool_ignores_the_server_name() -> None:
+def test_share_of_name_words_found_in_the_message_ignores_the_server_name() -> None:
     index = indexed([make_tool("mcp_github_create_issue", server="github"), make_tool("weather")], None)
     shares = index.lexical.name_coverage("creating an issue", np.array([0, 1]))
     assert shares.tolist() == [1.0, 0.0]

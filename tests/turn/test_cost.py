@@ -369,7 +369,7 @@ def two_messages(*, system: int, pause: float = 0.0) -> Dialogue:
     )
 
 
-def test_placement_mode_tail_is_cheapest_if_the_system_prompt_is_long_and_cached() -> None:
+def test_placement_of_tools_at_the_tail_is_cheapest_if_a_long_system_prompt_is_cached() -> None:
     tools = make_sizes({"also": 1_000, "large": 1_000}, told={"also": 1_000, "large": 1_000})
     assert best_placement(PAID, two_messages(system=20_000), tools) == "tail"
 

@@ -54,7 +54,7 @@ class OAuthSettings(Section):
     issuer: SecureUrl = Field(
         default="",
         description="Issuer at which `client_id` is registered. Client id and secret are sent to no other "
-        "issuer. Empty for the issuer of the installation's login.",
+        "issuer. If empty, users log in at the issuer at which the administrator has logged in.",
     )
     client_metadata_url: Text = Field(
         default="",

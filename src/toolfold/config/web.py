@@ -118,7 +118,7 @@ class BrowserSettings(Section):
 
     executable: PathValue | None = Field(
         default=None,
-        description="Path of the Chromium or Chrome program; null for the first installed program.",
+        description="Path of the Chromium or Chrome program; null to use the first one that is found.",
         json_schema_extra=USER_ONLY,
     )
     sandbox: Switch = Field(

@@ -192,7 +192,7 @@ class DashboardApp:
                 return
             await self._serve_api(path.removeprefix("api/"), scope, headers, receive, send)
         except RequestRefused as error:
-            log.info("a request of the dashboard was refused with status %d: %s", error.status, error.problem)
+            log.info("a request to the dashboard was refused with status %d: %s", error.status, error.problem)
             await _send_json(send, error.status, {"error": error.problem})
         except ClientGone:
             return

@@ -32,7 +32,7 @@ class EnvironmentThread:
         self._ready_at = 0.0
 
     async def run(self, work: Callable[[Environment], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine with the environment in the environment's thread.
+        """Run a function that takes the environment and returns a coroutine, in the environment's thread.
 
         Cancelling the wait cancels the work, which then cleans up.
         """

@@ -37,7 +37,7 @@ class ToolPartition:
         return [self.deferrable[name] for name in turn.unavailable if name in self.deferrable]
 
     def count_tokens(self, turn: Turn, weights: ToolTokenCounts, enough: int) -> TokenCount:
-        """Count the tokens of deferrable tools far enough to decide whether they reach `enough`.
+        """Count the tokens of deferrable tools, and stop as soon as `enough` tokens are counted.
 
         The count of all deferrable tools is cached; the unavailable ones change too often.
         """

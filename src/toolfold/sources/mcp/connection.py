@@ -605,7 +605,7 @@ class _Wakeup:
         self._waiter: asyncio.Future[None] | None = None
 
     async def run(self, work: Awaitable[Any]) -> Any:
-        """Await a request in a new task, and wake up the waiting task when the request is done."""
+        """Await a request, then wake up the task that waits for its response."""
         try:
             return await work
         finally:
