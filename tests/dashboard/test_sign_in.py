@@ -21,8 +21,8 @@ from toolfold.dashboard.access import (
 from toolfold.dashboard.app import (
     MAX_VISITOR_BODY_BYTES,
     MAX_VISITOR_BUFFER_BYTES,
-    ApiRequest,
     DashboardApp,
+    DashboardRequest,
     Routes,
 )
 from toolfold.gateway.http_app import AccessPolicy, make_access_policy
@@ -33,7 +33,7 @@ from toolfold.redaction import Redaction
 ORIGIN = "http://127.0.0.1:8766"
 
 
-async def _return_body(request: ApiRequest) -> Any:
+async def _return_body(request: DashboardRequest) -> Any:
     return {"body": request.body}
 
 

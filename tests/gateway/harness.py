@@ -20,7 +20,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from toolfold import load_config
-from toolfold.gateway.health import MetricsApp, Readiness
+from toolfold.gateway.health import MetricsApp, ReplicaReadiness
 from toolfold.gateway.http_app import make_access_policy, make_app, make_server_config
 from toolfold.gateway.oauth import OAuthResource
 from toolfold.gateway.tokens import Tokens
@@ -89,7 +89,9 @@ def _serve_gateway(
     tokens = Tokens(home / "tokens.json")
     with open_runtime(config, behind_gateway=True) as runtime, _bound_socket() as listening:
         policy = make_access_policy("127.0.0.1", tokens, toolsets=None, hosts=(), origins=(), **access)
-        beside = [MetricsApp(runtime.events, Readiness(), tokens)] if config.telemetry.prometheus else []
+        beside = (
+            [MetricsApp(runtime.events, ReplicaReadiness(), tokens)] if config.telemetry.prometheus else []
+        )
         app = make_app(runtime, policy, beside=beside)
         server = uvicorn.Server(make_server_config(app, log_level="error"))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)

@@ -14,7 +14,7 @@ from tests.gateway.gateway_process import GatewayProcess, gateway_process, write
 from tests.gateway.harness import TIMEOUT_S, wait_until
 from toolfold.database import open_database
 from toolfold.gateway import health
-from toolfold.gateway.health import Readiness
+from toolfold.gateway.health import ReplicaReadiness
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_replica_reports_not_ready_while_its_database_does_not_respond(
 ) -> None:
     database = open_database(database_url)
     assert database is not None
-    readiness = Readiness(database)
+    readiness = ReplicaReadiness(database)
     assert readiness.find_problems() == ()
     monkeypatch.setattr(health, "MAX_SILENCE_S", -1.0)
     assert readiness.find_problems() == ("the database cannot be reached",)

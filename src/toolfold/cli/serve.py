@@ -25,7 +25,7 @@ from toolfold.cli.app import Invocation
 from toolfold.cli.output import escape_text, format_count, print_note
 from toolfold.database.opening import LOCAL_STORE
 from toolfold.errors import ConfigError
-from toolfold.gateway.health import MetricsApp, Readiness
+from toolfold.gateway.health import MetricsApp, ReplicaReadiness
 from toolfold.loops import make_network_loop
 from toolfold.provenance import find_tool_call
 
@@ -292,7 +292,7 @@ async def _serve_http(
         print_note("Press Ctrl-C to stop.")
 
     listings = _record_listings(config, guard, record)
-    readiness = Readiness(runtime.database)
+    readiness = ReplicaReadiness(runtime.database)
     metrics = [MetricsApp(runtime.events, readiness, tokens)] if config.telemetry.prometheus else []
     beside: list[MountedApp] = [*proxies, *login_pages, *dashboards, *readiness.make_apps(), *metrics]
     server = build_server(
@@ -492,7 +492,7 @@ def build_server(
 class Drain:
     """Drain period at shutdown, in which the gateway still answers requests for some seconds."""
 
-    readiness: Readiness
+    readiness: ReplicaReadiness
     seconds: float
 
     def start(self, stop: Callable[[], object]) -> bool:

@@ -30,7 +30,7 @@ class ToolError(Exception):
     """Raised when a tool call failed or was refused."""
 
 
-class Connection:
+class RuntimeConnection:
     """Connection of executed code to the runtime: sends one tool call at a time and waits for the reply."""
 
     def __init__(self, descriptor: int) -> None:
@@ -83,7 +83,7 @@ class Connection:
 class ToolModule(types.ModuleType):
     """The module `toolfold_tools` that executed code can import: one function for each tool."""
 
-    def __init__(self, connection: Connection, tools: dict[str, list[str]]) -> None:
+    def __init__(self, connection: RuntimeConnection, tools: dict[str, list[str]]) -> None:
         super().__init__("toolfold_tools", "The tools of this session; results are Python data.")
 
         def call_tool(name: str, arguments: dict[str, Any] | None = None, **named: Any) -> Any:
@@ -138,7 +138,7 @@ def run_code(code: str) -> None:
 
 def main() -> None:
     """Receive code and tool names from the runtime, provide `toolfold_tools` and run the code."""
-    connection = Connection(int(sys.argv[1]))
+    connection = RuntimeConnection(int(sys.argv[1]))
     first = json.loads(connection.read_line().decode())
     sys.modules["toolfold_tools"] = ToolModule(connection, first["tools"])
     if _working_directory is not None:

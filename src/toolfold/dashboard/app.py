@@ -90,7 +90,7 @@ SECURITY_HEADERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class ApiRequest:
+class DashboardRequest:
     """A request from the dashboard's page that has passed all access checks."""
 
     query: Mapping[str, str] = field(default_factory=dict)
@@ -106,8 +106,8 @@ class ApiRequest:
         return value
 
 
-Answerer = Callable[[ApiRequest], Awaitable[Any]]
-Streamer = Callable[[ApiRequest], Any]
+Answerer = Callable[[DashboardRequest], Awaitable[Any]]
+Streamer = Callable[[DashboardRequest], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +254,9 @@ class DashboardApp:
             self._print_new_link()
             await _send_json(send, 200, {})
         elif name == "login":
-            await self._finish_login(ApiRequest(body=body), scope, headers, send)
+            await self._finish_login(DashboardRequest(body=body), scope, headers, send)
         else:
-            await self._sign_in(ApiRequest(body=body), scope, send)
+            await self._sign_in(DashboardRequest(body=body), scope, send)
 
     async def _serve_login(
         self, logins: DashboardLogins, path: str, scope: Scope, headers: Mapping[str, str], send: Send
@@ -279,7 +279,7 @@ class DashboardApp:
         await _send_response(send, 303, sent, b"")
 
     async def _finish_login(
-        self, request: ApiRequest, scope: Scope, headers: Mapping[str, str], send: Send
+        self, request: DashboardRequest, scope: Scope, headers: Mapping[str, str], send: Send
     ) -> None:
         if self._logins is None:
             raise RequestRefused(404, "No identity provider is configured.")
@@ -319,7 +319,7 @@ class DashboardApp:
             log.error("%s; browsers that signed in with a token are signed out", error)
             return False
 
-    async def _sign_in(self, request: ApiRequest, scope: Scope, send: Send) -> None:
+    async def _sign_in(self, request: DashboardRequest, scope: Scope, send: Send) -> None:
         token = str(request.body.get("token") or "")
         try:
             client = find_full_client(self._policy, token)
@@ -367,12 +367,12 @@ class DashboardApp:
             await _send_json(send, 200, {"logout_url": await self._find_logout_url(session)})
             return
         if method == "GET" and name in routes.own:
-            await self._send_answer(routes.own[name], ApiRequest(query, client=session.client), send)
+            await self._send_answer(routes.own[name], DashboardRequest(query, client=session.client), send)
             return
         if not self._has_full_access(session):  # everything that is not listed in `own` is refused
             raise RequestRefused(403, _ADMINISTRATORS_ONLY)
         if method == "GET" and name in routes.streams:
-            stream = routes.streams[name](ApiRequest(query=query))
+            stream = routes.streams[name](DashboardRequest(query=query))
 
             def is_accepted() -> bool:
                 # An open stream is not a request: it must not keep the session from expiring.
@@ -387,14 +387,14 @@ class DashboardApp:
         if method == "POST":
             await self._require_user(scope, session.client)
             body = await self._read_body(receive, self._bodies, session.cookie_hash)
-        await self._send_answer(answer, ApiRequest(query, body), send)
+        await self._send_answer(answer, DashboardRequest(query, body), send)
 
     async def _find_logout_url(self, session: BrowserSession) -> str:
         """Return the URL to log out of the identity provider; empty if the browser has no login there."""
         has_logged_in = session.client is not None and session.client.is_login
         return await self._logins.make_logout_url() if self._logins and has_logged_in else ""
 
-    async def _send_answer(self, answer: Answerer, request: ApiRequest, send: Send) -> None:
+    async def _send_answer(self, answer: Answerer, request: DashboardRequest, send: Send) -> None:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 result = await answer(request)

@@ -75,7 +75,7 @@ class _Rows:
     built: float
 
 
-class Catalog:
+class CatalogView:
     """Lists the tools of a runtime and changes their state. Methods block: call them in a thread."""
 
     def __init__(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from toolfold import __version__
 from toolfold.dashboard.activity import MAX_STREAMS, ActivityFeed
-from toolfold.dashboard.app import Answerer, ApiRequest, DashboardApp, Routes
+from toolfold.dashboard.app import Answerer, DashboardApp, DashboardRequest, Routes
 from toolfold.dashboard.approvals import PageApprover
-from toolfold.dashboard.catalog import Catalog
+from toolfold.dashboard.catalog import CatalogView
 from toolfold.dashboard.chat import ChatSessions
 from toolfold.dashboard.clients import ClientAdmin
 from toolfold.dashboard.evaluation import Evaluations
@@ -54,7 +54,7 @@ class Dashboard:
             journal=find_journal(runtime.config),
         )
         self._feed = ActivityFeed(runtime.events, self._redact)
-        self._catalog = Catalog(runtime, self._store.count_calls, self._redact)
+        self._catalog = CatalogView(runtime, self._store.count_calls, self._redact)
         self._servers = ServerAdmin(runtime, self._redact)
         self._chat = ChatSessions(runtime, self._redact)
         self._evaluations = Evaluations(runtime, self._redact)
@@ -166,12 +166,12 @@ class Dashboard:
             "history_content": config.dashboard.history_content,
         }
 
-    def _describe_overview(self, request: ApiRequest) -> Json:
+    def _describe_overview(self, request: DashboardRequest) -> Json:
         self._recorder.flush()
         period = request.query.get("period", "day")
         return describe_overview(self._runtime, self._catalog, self._store, self._redact, period)
 
-    def _describe_own(self, own: OwnActivity, request: ApiRequest) -> Json:
+    def _describe_own(self, own: OwnActivity, request: DashboardRequest) -> Json:
         self._recorder.flush()
         return own.describe(request.client)
 
@@ -179,22 +179,22 @@ class Dashboard:
         events, position, _ = self._feed.read_after(0)
         return {"events": events, "position": position}
 
-    async def _explain(self, request: ApiRequest) -> Json:
+    async def _explain(self, request: DashboardRequest) -> Json:
         async with self._explaining:  # each explanation uses a whole core for a moment
             return await asyncio.to_thread(explain_message, self._runtime, request.body)
 
-    def _change_tool(self, request: ApiRequest) -> Json:
+    def _change_tool(self, request: DashboardRequest) -> Json:
         change = request.text("change")
         if change not in ("enable", "disable", "pin", "unpin"):
             raise RequestRefused(400, "change must be enable, disable, pin or unpin.")
         self._catalog.change_tool(request.text("name"), change)
         return self._catalog.describe_tool(request.text("name"))
 
-    def _accept_tool(self, request: ApiRequest) -> Json:
+    def _accept_tool(self, request: DashboardRequest) -> Json:
         self._catalog.accept_held(request.text("name"), request.text("fingerprint"))
         return self._catalog.describe_tool(request.text("name"))
 
-    def _answer_approval(self, request: ApiRequest) -> Json:
+    def _answer_approval(self, request: DashboardRequest) -> Json:
         try:
             is_answered = self._approver.answer(request.text("id"), request.text("answer"))
         except DatabaseError as error:
@@ -203,7 +203,7 @@ class Dashboard:
             raise RequestRefused(409, "This question is no longer open, or does not accept this answer.")
         return {}
 
-    def _stream_events(self, request: ApiRequest) -> AsyncIterator[bytes]:
+    def _stream_events(self, request: DashboardRequest) -> AsyncIterator[bytes]:
         if self._feed.open_streams >= MAX_STREAMS:
             raise RequestRefused(503, "Too many pages of the dashboard are open. Close some of them.")
         after = request.query.get("after", "")
@@ -218,10 +218,10 @@ class Dashboard:
         }
 
 
-def _in_thread(answer: Callable[[ApiRequest], Any]) -> Answerer:
+def _in_thread(answer: Callable[[DashboardRequest], Any]) -> Answerer:
     """Return a coroutine function that runs a blocking function in a thread."""
 
-    async def run(request: ApiRequest) -> Any:
+    async def run(request: DashboardRequest) -> Any:
         return await asyncio.to_thread(answer, request)
 
     return run

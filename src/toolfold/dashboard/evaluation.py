@@ -76,7 +76,7 @@ class EvaluationInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class EvaluationProgress:
     """The state of the running or last evaluation."""
 
     state: str = "none"
@@ -99,7 +99,7 @@ class Evaluations:
         self._thread: threading.Thread | None = None
         self._cancelled = threading.Event()
         self._deadline = 0.0
-        self._progress = Progress()
+        self._progress = EvaluationProgress()
         self._result: Json | None = None
 
     def describe(self) -> Json:
@@ -137,7 +137,7 @@ class Evaluations:
             self._cancelled.clear()
             self._deadline = time.monotonic() + self._max_seconds
             number = self._progress.number + 1
-            self._progress = Progress("running", "starting", number=number, started=time.time())
+            self._progress = EvaluationProgress("running", "starting", number=number, started=time.time())
             self._thread = threading.Thread(target=self._run, args=(inputs,), name="toolfold-evaluation")
             self._thread.start()
         return self.describe()

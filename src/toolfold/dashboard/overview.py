@@ -10,7 +10,7 @@ from toolfold.dashboard.texts import show_line, show_name
 from toolfold.model import Json
 
 if TYPE_CHECKING:
-    from toolfold.dashboard.catalog import Catalog
+    from toolfold.dashboard.catalog import CatalogView
     from toolfold.redaction import Redaction
     from toolfold.runtime import Runtime
     from toolfold.store.usage import UsageStore
@@ -22,7 +22,7 @@ MAX_SERVERS = 200
 
 
 def describe_overview(
-    runtime: Runtime, catalog: Catalog, store: UsageStore, redact: Redaction, period: str
+    runtime: Runtime, catalog: CatalogView, store: UsageStore, redact: Redaction, period: str
 ) -> Json:
     """Return the figures of the overview for the last `hour`, `day`, `week` or `month`."""
     until = time.time()

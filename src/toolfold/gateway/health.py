@@ -25,7 +25,7 @@ MAX_SILENCE_S = 10.0
 """Time after which a database that has not answered makes a replica not ready."""
 
 
-class Readiness:
+class ReplicaReadiness:
     """Determines whether this replica of the gateway should receive new requests."""
 
     def __init__(self, database: Database | None = None) -> None:
@@ -69,7 +69,7 @@ class _ProbeApp:
 class MetricsApp:
     """ASGI app for `/metrics` that responds with the counters of a runtime."""
 
-    def __init__(self, bus: EventBus, readiness: Readiness, tokens: TokenStore | None = None) -> None:
+    def __init__(self, bus: EventBus, readiness: ReplicaReadiness, tokens: TokenStore | None = None) -> None:
         """Start counting events; `tokens` provides the number of requests refused by user limits."""
         from toolfold.telemetry.prometheus import CONTENT_TYPE, PrometheusMetrics
 

@@ -33,7 +33,7 @@ class ModelFailed(CallError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ModelQuestion:
     """A question to a model, without history and tools."""
 
     text: str
@@ -73,7 +73,7 @@ class ModelAccess:
         settings = known_providers(self._config).get(name.provider)
         return settings is not None and bool(settings.key_env or settings.key_name)
 
-    async def ask(self, model: str, question: Question) -> Reply:
+    async def ask(self, model: str, question: ModelQuestion) -> Reply:
         """Return a model's reply to one question. Raises ModelFailed."""
         name = self._parse(model, "")
         try:
@@ -100,7 +100,7 @@ class ModelAccess:
             raise ModelFailed(error.problem) from None
 
 
-async def _send(client: ModelClient, name: ModelName, question: Question) -> Reply:
+async def _send(client: ModelClient, name: ModelName, question: ModelQuestion) -> Reply:
     dialect = client.dialect
     message = (
         dialect.user_message_with_images(question.text, question.images)

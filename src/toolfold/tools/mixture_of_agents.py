@@ -13,7 +13,7 @@ from toolfold.authoring import build_tool
 from toolfold.config.models import MixtureSettings
 from toolfold.errors import CallError
 from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
-from toolfold.providers.model_access import ModelAccess, ModelFailed, Question
+from toolfold.providers.model_access import ModelAccess, ModelFailed, ModelQuestion
 from toolfold.providers.reply import Reply
 from toolfold.tools import OutsideText, Services
 
@@ -134,7 +134,7 @@ class MixtureTools:
 
     async def _ask(self, model: str, text: str, system: str) -> Reply | ModelFailed:
         """Return a model's reply to a question or, if the model failed, the error."""
-        question = Question(
+        question = ModelQuestion(
             text=text,
             system=system,
             max_output_tokens=self.settings.max_output_tokens,

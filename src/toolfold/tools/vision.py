@@ -15,7 +15,7 @@ from toolfold.config.web import WebSettings
 from toolfold.errors import CallError
 from toolfold.files import Workspace
 from toolfold.model import CallContext, Effect, Json, Meaning, Media, Source, Tool
-from toolfold.providers.model_access import ModelAccess, Question
+from toolfold.providers.model_access import ModelAccess, ModelQuestion
 from toolfold.tools import OutsideText, Services
 
 SOURCE = Source("builtin", "vision")
@@ -112,7 +112,7 @@ class VisionTools:
         image = await self._load(args["image"], context)
         reply = await self.models.ask(
             self._model,
-            Question(
+            ModelQuestion(
                 text=question,
                 system=_SYSTEM,
                 images=[image],
