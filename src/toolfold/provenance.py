@@ -108,7 +108,7 @@ def has_tool_processes(client: str) -> bool:
 
 
 def is_tool_process(client: str, pid: int) -> bool:
-    """Return True if the process `pid` is running and may have been started by a command of this client."""
+    """Return True if the process `pid` is running and may have been started by a tool call of this client."""
     limit = _hard_limit(pid, if_denied=0)
     if limit is None or limit > command_limit(client) or limit == _own_limit() or not _is_own_process(pid):
         return False
@@ -119,7 +119,7 @@ def is_tool_process(client: str, pid: int) -> bool:
 
 
 def _has_hidden_mark(process: _ProcessInfo) -> bool:
-    """Return True if a process may conceal that a command of this runtime started it.
+    """Return True if a process may have been started by a tool call although its memory limit differs.
 
     Commands are recognised by their memory limit, which a process can lower.
     """

@@ -50,7 +50,7 @@ def test_error_for_a_credential_of_a_user_says_how_to_configure_its_server(toolf
     toolfold("user", "add", "ann")
     toolfold("mcp", "add", "--no-test", "--yes", "git", "run")
     shared = toolfold("credentials", "set", "git", "TOKEN", "--user", "ann").err
-    assert "write per-user as mcp.servers.git.credentials" in shared
+    assert "give mcp.servers.git.credentials the value per-user" in shared
     assert "toolfold mcp list" in toolfold("credentials", "set", "other", "TOKEN", "--user", "ann").err
     assert "${user:NAME}" in toolfold("mcp", "login", "git", "--user", "ann").err
 

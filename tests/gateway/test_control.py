@@ -127,7 +127,7 @@ async def test_enrich_command_fails_if_the_user_of_the_mcp_client_rejects_the_sa
             gateway.log.parent, TOOL, "write_file", "--batch", "1", "--through", "reluctant"
         )
     assert code == 1
-    assert "refused to use its model: User rejected sampling request" in err
+    assert "declined the sampling request: User rejected sampling request" in err
     assert len(sampler.requests) == 1
 
 

@@ -327,7 +327,7 @@ def test_diff_of_two_tool_versions_reports_a_whitespace_only_change() -> None:
     )
 
 
-def test_diff_of_two_tool_versions_writes_schema_keys_that_contain_dots_in_brackets() -> None:
+def test_diff_of_two_tool_versions_puts_schema_keys_with_dots_into_brackets() -> None:
     one = make_tool(inputSchema={"type": "object", "a": {"b": 1}, "a.b": 1})
     other = make_tool(inputSchema={"type": "object", "a": {"b": 1}, "a.b": 2})
     assert describe_difference(one, other) == ('- inputSchema["a.b"]: 1', '+ inputSchema["a.b"]: 2')

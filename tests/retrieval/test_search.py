@@ -99,7 +99,7 @@ def test_common_word_in_a_message_does_not_promote_a_tool_of_the_same_name() -> 
         ("open example.com", "browser_navigate"),
     ],
 )
-def test_search_with_keywords_and_the_light_model_has_the_right_tool_in_the_top_three(
+def test_search_with_keywords_and_the_small_embedding_model_ranks_the_right_tool_in_the_top_three(
     searcher: Searcher, message: str, name: str
 ) -> None:
     assert name in [hit.name for hit in searcher.search(INDEX, message, limit=3)]

@@ -162,7 +162,7 @@ class OptionPattern:
         return cls(name, glob, WordPattern.parse(value.split("|")) if equals else None)
 
     def matches(self, options: Mapping[str, Sequence[Flag]], *, abbreviated: bool) -> bool:
-        """Return True if one of the given options, which are grouped by name, matches this pattern."""
+        """Return True if one of a command's options matches this pattern; `options` maps names to options."""
         return any(
             self._matches_value(flag.value)
             for name in self._matching_names(options, abbreviated)

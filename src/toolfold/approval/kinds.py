@@ -58,7 +58,7 @@ class FindingKinds:
         return tuple(dict.fromkeys(self._covering_entries(rule)[0] for rule in rules))
 
     def are_covered(self, rules: Iterable[str], entries: Iterable[str]) -> bool:
-        """Return True if the allow-list entries cover all of the rules; False if there are no rules."""
+        """Return True if allow-list entries cover all `rules` that a command matches; False without rules."""
         listed = frozenset(entries)
         options = [self._covering_entries(rule) for rule in rules]
         return bool(options) and all(not listed.isdisjoint(each) for each in options)

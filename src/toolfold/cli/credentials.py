@@ -229,7 +229,7 @@ def require_per_user_server(invocation: Invocation, server: str) -> None:
             f"all users share the credentials of MCP server {server!r}; a user cannot have separate "
             "credentials",
             key=f"mcp.servers.{server}.credentials",
-            hint=f"write per-user as mcp.servers.{server}.credentials with `toolfold config edit`",
+            hint=f"run `toolfold config edit` and give mcp.servers.{server}.credentials the value per-user",
         )
 
 

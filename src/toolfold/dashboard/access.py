@@ -61,7 +61,7 @@ class BrowserSession:
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """Credentials that a browser gets when it signs in: a cookie and a page key."""
+    """Credentials that a browser gets when it signs in: a session cookie and a key against CSRF."""
 
     cookie: str
     page_key: str

@@ -306,7 +306,7 @@ async def _sample(session: ClientSession, system: str, text: str, max_tokens: An
         ) from None
     except MCPError as error:
         raise ControlError(
-            f"the client {session.display_name} refused to use its model: {error.error.message}"
+            f"the client {session.display_name} declined the sampling request: {error.error.message}"
         ) from None
     except (ValidationError, OSError) as error:
         raise ControlError(f"the answer of client {session.display_name} cannot be read: {error}") from None

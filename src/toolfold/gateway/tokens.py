@@ -137,7 +137,7 @@ class TokenStore(ABC):
         require_valid_rules(refused)
         if len(select_tool_rules(rules := [*(granted or ()), *refused])) != len(rules):
             raise ConfigError(
-                "a token cannot have rules about models",
+                "a token cannot have model: or key: rules; set them for its user or a team",
                 hint="set rules about models for the token's user: toolfold user allow|deny "
                 "NAME model:PATTERN, or use --no-models",
             )

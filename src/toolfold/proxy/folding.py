@@ -249,7 +249,7 @@ class Folder:
     def _restore_history(
         self, conversation: bytes, written: list[Json], wire: Wire, native: bool
     ) -> list[Json]:
-        """Return a client's message history with the hidden tool searches restored.
+        """Return a client's message history with the tool searches that the proxy made in between.
 
         Without the provider's own form, replies that were remembered in it stay as the client saw them.
         """
