@@ -23,7 +23,7 @@ from tests.gateway.harness import (
 from tests.gateway.test_event_streams import ACCEPT, HttpSession, request
 from toolfold.dashboard.recorder import UsageRecorder
 from toolfold.errors import ConfigError
-from toolfold.gateway.refusal_log import MAX_PENDING_LOOKUPS, RefusalLog
+from toolfold.gateway.refusal_log import MAX_PENDING_LOOKUPS, Refusal, RefusalLog
 from toolfold.gateway.server import LIMIT_REACHED
 from toolfold.gateway.tokens import Tokens
 from toolfold.gateway.user_access import explain_access
@@ -364,7 +364,7 @@ async def test_refused_resource_or_tool_with_line_breaks_in_its_name_cannot_forg
     assert client is not None
     tools = served.runtime.registry.snapshot().named("notes_echo")
     log = RefusalLog(served.runtime, served.tokens)
-    log.note(client, "laptop", "note://1\nWARNING forged", frozenset(), lambda: tools)
+    log.note(Refusal(client, "laptop", "note://1\nWARNING forged", frozenset(), lambda: tools))
     await asyncio.to_thread(wait_until, lambda: "user ann denies server:notes" in caplog.text)
     async with served.client(token=key) as connected:
         assert (await connected.call_tool("notes_echo\nWARNING forged", {"text": "x"})).is_error
@@ -382,7 +382,7 @@ async def test_number_of_refusals_whose_reason_is_not_looked_up_is_logged(
     tools = served.runtime.registry.snapshot().named("notes_echo")
     log = RefusalLog(served.runtime, served.tokens)
     for number in range(MAX_PENDING_LOOKUPS + 3):  # without giving the event loop time to finish one
-        log.note(client, "laptop", f"note://{number}", frozenset(), lambda: tools)
+        log.note(Refusal(client, "laptop", f"note://{number}", frozenset(), lambda: tools))
     await asyncio.to_thread(wait_until, lambda: "3 more refused requests" in caplog.text)
     assert caplog.text.count("user ann denies server:notes") == MAX_PENDING_LOOKUPS
 

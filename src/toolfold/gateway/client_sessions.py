@@ -12,7 +12,7 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import BaseModel
@@ -22,6 +22,7 @@ from toolfold.events import ToolsSelected
 from toolfold.gateway.client_approval import PausedCalls
 from toolfold.gateway.client_results import to_protocol_tool
 from toolfold.gateway.listing_record import LISTINGS
+from toolfold.gateway.refusal_log import Refusal, RefusalLog
 from toolfold.gateway.server_prefixes import ServerPrefixes
 from toolfold.gateway.tokens import GatewayClient
 from toolfold.model import (
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 
     from toolfold.gateway.client_channels import RequestContext
-    from toolfold.gateway.refusal_log import RefusalLog
     from toolfold.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -186,12 +186,9 @@ class ClientSession:
             self._resolve_tool_name(name), args, approver=approver, surface=relay
         )
         self._log_call(result)
-        granted = self.session.granted()
-        if not result.ok and result.name not in granted:
+        if not result.ok and result.name not in self.session.granted():
             snapshot = self._runtime.registry.snapshot()
-            self._refusals.note(
-                self.client, self.display_name, result.name, granted, lambda: snapshot.named(result.name)
-            )
+            self._note_refusal(result.name, lambda: snapshot.named(result.name))
         return result
 
     def _log_call(self, result: ToolResult) -> None:
@@ -270,15 +267,16 @@ class ClientSession:
     def _note_refused_item(self, requested: str, servers: Collection[str], tool: str) -> None:
         """Log why the client may not use a resource or prompt that exists on these servers."""
         snapshot = self._runtime.registry.snapshot()
-        self._refusals.note(
-            self.client,
-            self.display_name,
+        self._note_refusal(
             requested,
-            self.session.granted(),
             lambda: [
                 each for each in snapshot.values() if each.own_name == tool and each.source.name in servers
             ],
         )
+
+    def _note_refusal(self, requested: str, find_tools: Callable[[], Iterable[Tool]]) -> None:
+        granted = self.session.granted()
+        self._refusals.note(Refusal(self.client, self.display_name, requested, granted, find_tools))
 
     def find_readable(self, uris: Iterable[str]) -> dict[str, str]:
         """Return the server of each distinct resource URI that this client may read."""

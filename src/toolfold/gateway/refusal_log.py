@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from toolfold.errors import ToolfoldError, shorten
@@ -28,6 +29,19 @@ MAX_PENDING_LOOKUPS = 4
 """Reasons that are being found at the same time. Of more refusals, only the number is logged."""
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Refused request of a client for a tool, resource or prompt that exists."""
+
+    client: GatewayClient
+    display_name: str
+    requested: str
+    granted: frozenset[str]
+    """Names of the tools that the client may use."""
+    find_tools: Callable[[], Iterable[Tool]]
+    """Returns the tools that the client would need."""
+
+
 class RefusalLog:
     """Logs the rules that refuse requests of clients. Used in one event loop."""
 
@@ -36,19 +50,9 @@ class RefusalLog:
         self._logged: dict[tuple[str, str], float] = {}
         self._pending = self._skipped = 0
 
-    def note(
-        self,
-        client: GatewayClient,
-        display_name: str,
-        requested: str,
-        granted: frozenset[str],
-        find_tools: Callable[[], Iterable[Tool]],
-    ) -> None:
-        """Log why a client may not use an existing tool, resource or prompt.
-
-        `find_tools` returns the tools that the client would need; `granted` are those it may use.
-        """
-        now, key = time.monotonic(), (client.id, requested)
+    def note(self, refusal: Refusal) -> None:
+        """Log why a client may not use an existing tool, resource or prompt."""
+        now, key = time.monotonic(), (refusal.client.id, refusal.requested)
         if self._tokens is None:
             return
         if now - self._logged.get(key, float("-inf")) < REPEAT_INTERVAL_S:
@@ -60,9 +64,7 @@ class RefusalLog:
             self._logged.clear()
         self._logged[key] = now
         self._pending += 1
-        found = asyncio.get_running_loop().run_in_executor(
-            None, self._log_reason, client, display_name, requested, granted, find_tools
-        )
+        found = asyncio.get_running_loop().run_in_executor(None, self._log_reason, refusal)
         found.add_done_callback(self._finish)
 
     def _finish(self, found: asyncio.Future[None]) -> None:
@@ -76,26 +78,20 @@ class RefusalLog:
         if not found.cancelled() and (error := found.exception()) is not None:
             log.debug("the reason of a refusal could not be found: %s", error)
 
-    def _log_reason(
-        self,
-        client: GatewayClient,
-        display_name: str,
-        requested: str,
-        granted: frozenset[str],
-        find_tools: Callable[[], Iterable[Tool]],
-    ) -> None:
+    def _log_reason(self, refusal: Refusal) -> None:
         from toolfold.gateway.user_access import list_refusals
 
-        refused = [tool for tool in find_tools() if tool.name not in granted]
+        refused = [tool for tool in refusal.find_tools() if tool.name not in refusal.granted]
         if not refused or self._tokens is None:
             return
+        logged = refusal.display_name, shorten(refusal.requested)
         try:
             directory = self._tokens.users.directory()
         except (OSError, ToolfoldError) as error:
-            log.info("client %s: %r is refused: %s", display_name, shorten(requested), error)
+            log.info("client %s: %r is refused: %s", *logged, error)
             return
         toolsets = self._runtime.toolsets()
         configured = frozenset(toolsets.snapshot) - self._runtime.switched_off()
-        reasons = list_refusals(refused[0].name, client, directory, toolsets, configured)
+        reasons = list_refusals(refused[0].name, refusal.client, directory, toolsets, configured)
         if reasons:
-            log.info("client %s: %r is refused: %s", display_name, shorten(requested), "; ".join(reasons))
+            log.info("client %s: %r is refused: %s", *logged, "; ".join(reasons))
