@@ -293,7 +293,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class _NestedCalls:
-    """Runs tool calls made by a tool's handler, with the tools of the handler's turn."""
+    """Runs the tool calls that a tool's handler makes, with the tools of the session's current turn."""
 
     dispatch: Dispatch
     turn: Turn
@@ -356,7 +356,7 @@ def _only_reads(tool: Tool) -> bool:
 
 
 def _with_notice(result: ToolResult, notice: str) -> ToolResult:
-    """Return the tool result with a notice from the runtime before it."""
+    """Return a tool result whose text starts with a notice from the runtime."""
     if not notice:
         return result
     text = render({"notice": notice, "result": result.text})

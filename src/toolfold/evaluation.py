@@ -117,7 +117,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class RecallCurve:
-    """Recall of one search mode by the number of selected tools, in ascending order."""
+    """Points of recall and tokens for one search mode, by increasing number of selected tools."""
 
     mode: str
     points: Sequence[CurvePoint]
@@ -125,7 +125,7 @@ class RecallCurve:
 
 @dataclass(frozen=True, slots=True)
 class MissedNeed:
-    """A tool needed by a message but not ranked high enough."""
+    """A tool that a message needs but that was not ranked high enough."""
 
     result: QueryResult
     wanted: str
@@ -135,7 +135,7 @@ class MissedNeed:
 
     @property
     def rank_text(self) -> str:
-        """Return the rank as text; `>50` or `none` for an unranked tool."""
+        """Return the rank as text; for an unranked tool `none`, or `>50` if the ranking was cut off."""
         deepest = len(self.result.ranked)
         return str(self.rank) if self.rank else f">{deepest}" if deepest >= MAX_RANKED else "none"
 
@@ -159,7 +159,7 @@ class MissedNeed:
 def find_input_problems(
     listing: Sequence[Tool], queries: Sequence[Query], *, catalog: str, messages: str, short_catalog: str = ""
 ) -> list[str]:
-    """Return problems that make results unreliable: duplicate names and ids, and unknown needed tools.
+    """Return problems that make results unreliable: duplicate names or ids, and labels with unknown tools.
 
     `catalog` and `messages` say where the tools and the messages come from.
     """

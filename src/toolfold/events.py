@@ -261,7 +261,7 @@ class ConfigReloaded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexUpdated(Event):
-    """The search index changed: it became usable without all embeddings, or embedding finished."""
+    """The search index changed: it became usable before all tools were embedded, or embedding finished."""
 
     type: ClassVar[str] = "index_updated"
     session_id: str = ""
@@ -273,7 +273,7 @@ class IndexUpdated(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFailed(Event):
-    """The search index in the database failed; keyword search in memory was used, or failed too."""
+    """The search index in the database failed; keyword search in memory replaced it or failed as well."""
 
     type: ClassVar[str] = "search_failed"
     session_id: str = ""

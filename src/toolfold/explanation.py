@@ -93,7 +93,7 @@ def explain_selection(
 
 
 def _describe_index(retriever: Retriever) -> dict[str, Any]:
-    """Return the number of indexed and of embedded tools, and how long searches waited."""
+    """Return the numbers of indexed and embedded tools, and how long searches waited for the index."""
     state = retriever.index_state()
     return {"tools": state.tools, "embedded": state.embedded, "waited_s": round(state.waited_s, 3)}
 
@@ -118,7 +118,7 @@ def _sort_key(tool: ToolExplanation) -> tuple[bool, int, int, str]:
 
 
 class _LegResults:
-    """Rank and score of every tool in keyword search, similarity search, and both combined."""
+    """Ranks and scores of all tools in keyword search, in similarity search, and in both combined."""
 
     def __init__(self, retriever: Retriever, turn: Turn, message: str) -> None:
         from toolfold.retrieval.learned_messages import LOCAL_CLIENT
@@ -168,7 +168,7 @@ class _LegResults:
 
 
 class _VisibilityReasons:
-    """Explains why a tool is visible or not visible to the model in a turn."""
+    """Explains why a tool is or is not visible to the model in one turn of the conversation."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn, self._selection = turn, turn.selection

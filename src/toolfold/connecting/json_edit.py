@@ -47,7 +47,7 @@ class _Object:
     members: tuple[_Member, ...]
 
     def find(self, name: str) -> _Member | None:
-        """Return the member with a name; if the name is repeated, the last member, as JSON parsers do."""
+        """Return the member with this name; the last one if the name is repeated, as JSON parsers do."""
         return next((member for member in reversed(self.members) if member.name == name), None)
 
 
@@ -107,7 +107,7 @@ def _find_root(text: str) -> int:
 
 
 def _parse_object(text: str, start: int) -> _Object:
-    """Parse the JSON object at a position, with the positions of its members."""
+    """Parse the JSON object that starts at a position, and record the positions of its members."""
     depth, key, value = 0, None, 0
     members: list[_Member] = []
     for token in _TOKEN.finditer(text, start):
@@ -173,7 +173,7 @@ def _replace_value(text: str, member: _Member, value: Any, style: _Style) -> str
 
 
 def _removal_edit(text: str, member: _Member) -> _Edit:
-    """Return the edit that removes a member of a JSON object with its lines and trailing comment."""
+    """Return the edit that deletes a JSON object's member, including its lines and trailing comment."""
     start, end = member.start, member.whole_end
     if _line_indent(text, start) is None:
         return start, end + len(text[end:]) - len(text[end:].lstrip(" \t")), ""
@@ -185,7 +185,7 @@ def _removal_edit(text: str, member: _Member) -> _Edit:
 
 
 def _apply_edits(text: str, edits: Sequence[_Edit]) -> str:
-    """Apply edits to a text from the end, so that positions stay valid."""
+    """Apply edits to a text, last edit first, so that the positions of earlier edits stay valid."""
     for start, end, new in sorted(edits, key=lambda each: each[0])[::-1]:
         text = text[:start] + new + text[end:]
     return text

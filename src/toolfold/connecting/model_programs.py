@@ -1,4 +1,4 @@
-"""Programs whose model requests can go through the proxy, and the settings that make them do so.
+"""Programs that can send their model requests through the proxy, and the settings for that.
 
 Each program has one settings file with base URLs of model APIs. Only URLs and names of environment variables
 are written, never keys or tokens.
@@ -25,7 +25,7 @@ _OPENCODE_OPTIONS = ("provider.openai.options", "provider.anthropic.options")
 
 @dataclass(frozen=True, slots=True)
 class ProxyAccess:
-    """A program's connection to the proxy: proxy URL, access token, and whether the proxy shortens tools."""
+    """A program's access to the proxy: URL, token variable, and whether the proxy shortens tool lists."""
 
     url: str
     """URL of the proxy without a path."""
@@ -147,7 +147,7 @@ MODEL_PROGRAMS: Mapping[ProgramName, ModelProgram] = MappingProxyType(
 
 
 def find_program(name: ProgramName) -> ModelProgram:
-    """Return the program with this name. Raises ConfigError if it cannot use the proxy."""
+    """Return the program with this name. Raises ConfigError if the program cannot use the proxy."""
     if name in MODEL_PROGRAMS:
         return MODEL_PROGRAMS[name]
     title = CLIENTS[name].title if name != "aider" else name
@@ -159,7 +159,7 @@ def find_program(name: ProgramName) -> ModelProgram:
 
 
 def get_setting(document: Mapping[str, Any], path: str) -> Any:
-    """Return the value at a path of a parsed file; None if there is none."""
+    """Return the value at a dotted path in a parsed settings file; None if the path does not exist."""
     value: Any = document
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -167,7 +167,7 @@ def get_setting(document: Mapping[str, Any], path: str) -> Any:
 
 
 def find_token_variable(settings: Any) -> str:
-    """Return the environment variable with the token that settings refer to; empty if there is none."""
+    """Return the name of the environment variable from which settings take the token; empty if none."""
     if not isinstance(settings, Mapping):
         return ""
     if isinstance(reference := settings.get(TOKEN_HEADER), str):

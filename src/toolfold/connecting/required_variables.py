@@ -16,7 +16,7 @@ from toolfold.sources.mcp.setting_references import (
 
 
 def list_required_variables(servers: Iterable[McpServerSettings]) -> tuple[str, ...]:
-    """Return the sorted names of all environment variables that settings of servers refer to or pass on."""
+    """Return the sorted names of all environment variables that the settings of these servers use."""
     environment = _RecordingEnvironment()
     for server in servers:
         for resolve in (_resolve_process, _resolve_connection, _resolve_oauth):

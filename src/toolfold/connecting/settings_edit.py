@@ -1,4 +1,4 @@
-"""Set and remove single settings in a program's file, and leave all other text unchanged.
+"""Set and remove single settings in a program's settings file, and leave all other text unchanged.
 
 A setting is given by its path, with dots between the keys. The new content is parsed again and must differ by
 the wanted settings only; otherwise the change is refused.
@@ -43,7 +43,7 @@ def open_settings_file(program: ProgramName, file: Path) -> ClientFile:
 
 
 def build_settings_content(settings_file: ClientFile, settings: Mapping[str, Any]) -> bytes:
-    """Return the content of a program's file with settings changed; the value None removes a setting.
+    """Return the content of a settings file with settings changed; the value None removes a setting.
 
     Raises ConfigError if that would change anything else.
     """
@@ -59,7 +59,7 @@ def build_settings_content(settings_file: ClientFile, settings: Mapping[str, Any
 
 
 class SettingsEditor:
-    """Sets the base URLs of model APIs in programs' files, and restores the previous values."""
+    """Sets the base URLs of model APIs in programs' settings files, and restores the previous values."""
 
     def load(self, change: FileChange) -> ClientFile:
         return load_file(change.client, Path(change.file))
@@ -74,7 +74,7 @@ class SettingsEditor:
         return build_settings_content(before, change.entry)
 
     def revert(self, current: ClientFile, before: ClientFile | None, change: FileChange) -> bytes:
-        """Return the content with the previous settings; a setting that was edited since is not changed."""
+        """Return the settings file's content with the previous values, except for settings edited since."""
         previous = before.document if before else {}
         document = current.document
         return build_settings_content(
@@ -88,7 +88,7 @@ class SettingsEditor:
 
 
 def _change_text(text: str, suffix: str, keys: tuple[str, ...], value: Any, document: Json) -> str:
-    """Return a settings file's text with one setting changed; `document` is the data after the change."""
+    """Return a settings file's text with one setting changed; `document` is the parsed file afterwards."""
     if suffix == ".toml":
         return _change_toml(text, keys, value)
     if suffix in (".yaml", ".yml"):
@@ -113,7 +113,7 @@ def _change_toml(text: str, keys: tuple[str, ...], value: Any) -> str:
 
 
 def _change_document(document: Json, keys: tuple[str, ...], value: Any) -> Json:
-    """Return a parsed file with a setting changed, or removed if the value is None."""
+    """Return parsed settings with one setting changed, or removed if the value is None."""
     key, *rest = keys
     changed = dict(document)
     if rest:
@@ -146,7 +146,7 @@ def _require_exact_change(settings_file: ClientFile, text: str, expected: Json) 
 
 
 def _without_empty(document: Any) -> Any:
-    """Return a parsed file without empty mappings, which removing a setting may leave."""
+    """Return parsed settings without empty mappings, which can remain after a setting was removed."""
     if not isinstance(document, dict):
         return document
     kept = {key: _without_empty(value) for key, value in document.items()}

@@ -30,7 +30,7 @@ KeyPath = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """A table header or key-value pair in a TOML text, with its lines."""
+    """A table header or key-value pair in a TOML text, with its start and end positions."""
 
     start: int
     end: int

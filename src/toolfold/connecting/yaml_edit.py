@@ -9,12 +9,12 @@ from toolfold.config import patch
 
 
 def set_entry(text: str, section: str, name: str, document: Mapping[str, Any]) -> str:
-    """Return the YAML text with an entry of a section set; `document` is the data after the change."""
+    """Return the YAML text with one entry of a section set; `document` is the parsed YAML afterwards."""
     return preserve_newlines(text, lambda plain: patch.set_yaml_value(plain, (section, name), document))
 
 
 def remove_entries(text: str, section: str, names: Collection[str], document: Mapping[str, Any]) -> str:
-    """Return the YAML text without the named entries of a section; `document` is the data without them."""
+    """Return the YAML text without some entries of a section; `document` is the parsed YAML afterwards."""
 
     def remove_all(plain: str) -> str:
         for name in names:

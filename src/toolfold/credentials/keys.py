@@ -93,7 +93,7 @@ def make_key() -> str:
 
 
 def load_keys(text: str, file: Path, *, may_create: bool) -> CredentialKeys:
-    """Return the encryption keys in `text` or, if it is empty, in a file. Raises ConfigError.
+    """Return the encryption keys from `text`, or from the key file if `text` is empty. Raises ConfigError.
 
     With `may_create`, a file that does not exist is created with a new key.
     """
@@ -110,7 +110,7 @@ def write_keys(file: Path, keys: Sequence[str]) -> None:
 
 
 def read_key_texts(file: Path) -> list[str]:
-    """Return the unparsed keys in a file, without a limit on their number. Raises ConfigError."""
+    """Return the keys in a key file as text, without checking them. Raises ConfigError."""
     return _read_file(file).replace(",", " ").split()
 
 

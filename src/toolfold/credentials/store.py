@@ -63,7 +63,7 @@ class Credential:
 
     @property
     def is_login(self) -> bool:
-        """Return True for an OAuth login, to which settings cannot refer as a credential."""
+        """Return True for an OAuth login; False for a credential that settings can refer to by name."""
         return self.name.startswith(LOGIN_PREFIX)
 
 
@@ -79,12 +79,12 @@ class Lease:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Return the user, server and operation that only one process can reserve at a time."""
+        """Return the key of the reservation: user, server and operation."""
         return self.user_id, self.server, self.operation
 
 
 class CredentialStore(ABC):
-    """Credentials and logins of all users. Thread-safe."""
+    """Store of the credentials and logins of all users. Thread-safe."""
 
     def __init__(self, load_keys: Callable[[], CredentialKeys]) -> None:
         """Create a store; `load_keys` is called when the encryption keys are first needed."""
@@ -143,7 +143,7 @@ class CredentialStore(ABC):
         return self.keys.decrypt(stored.value, stored.owner)
 
     def find_version(self, user_id: str, server: str, *, is_fresh: bool = False) -> str:
-        """Return a text that changes with a user's credentials for a server; empty if there are none.
+        """Return a hash that changes when a user's credentials for a server change; empty if there are none.
 
         A new login counts as a change, refreshed tokens do not. Does not wait for a database, unless
         `is_fresh` is set: then changes that were made just now on another replica count. Raises
@@ -154,7 +154,7 @@ class CredentialStore(ABC):
         return hashlib.sha256(repr(values).encode()).hexdigest() if values else ""
 
     def rotate(self) -> int:
-        """Encrypt all credentials and logins with the first key; return how many had another key.
+        """Re-encrypt all credentials and logins that use an old key with the first key; return their number.
 
         Raises UnreadableCredential if one cannot be decrypted; then nothing is changed.
         """
@@ -219,11 +219,11 @@ class CredentialStore(ABC):
 
     @abstractmethod
     def _rewrite(self, change: Callable[[Sequence[Credential]], Sequence[Credential]]) -> int:
-        """Replace credentials by the result of a function; other processes cannot write meanwhile."""
+        """Replace credentials by the result of a function; block other writers in the meantime."""
 
 
 class SqliteCredentialStore(CredentialStore):
-    """Credentials in a file on this machine that only its owner can read."""
+    """Store that keeps credentials in a local file that only its owner can read."""
 
     def __init__(self, file: Path, load_keys: Callable[[], CredentialKeys]) -> None:
         """Open the credentials file; create it if it does not exist."""
@@ -348,7 +348,7 @@ class SqliteCredentialStore(CredentialStore):
 
 
 class SharedCredentialStore(CredentialStore):
-    """Credentials in a database shared by all replicas, with an up-to-date cache of encrypted values."""
+    """Store that keeps credentials in the shared database, and caches the encrypted values in memory."""
 
     def __init__(self, database: Database, load_keys: Callable[[], CredentialKeys]) -> None:
         """Read the credentials from the database. Raises DatabaseError."""

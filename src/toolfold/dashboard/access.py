@@ -61,7 +61,7 @@ class BrowserSession:
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """Credentials that a browser gets when it signs in: a session cookie and a key against CSRF."""
+    """Credentials that a browser gets when it signs in: a session cookie and an anti-CSRF key."""
 
     cookie: str
     page_key: str
@@ -156,7 +156,7 @@ class SignIn:
         return signed_in
 
     def use_session(self, cookie: str, page_key: str) -> BrowserSession | None:
-        """Return and extend the session of a cookie; None if there is none or the page key is wrong."""
+        """Return and extend the session of a cookie; None if it is unknown or the anti-CSRF key is wrong."""
         session = self._sessions.get(_hash_text(cookie))
         if session is None or not self.is_open(session):
             return None

@@ -65,7 +65,7 @@ _WORD_CHARACTERS = string.ascii_letters + string.digits + string.punctuation
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Events that a web page does not have yet, as JSON text, and the number of the last event."""
+    """Events that a web page has not received yet, as JSON text, and the number of the last event."""
 
     json_members: str
     position: int
@@ -74,7 +74,7 @@ class EventBatch:
 
 @dataclass(slots=True)
 class Tick:
-    """Tick of the activity feed: data for all open web pages at one moment, prepared only once."""
+    """One tick of the activity feed: the data sent to all open web pages in the same time interval."""
 
     number: int
     state_members: str
@@ -151,7 +151,7 @@ class ActivityFeed:
         return show_json(value)  # arguments are published with secrets removed
 
     async def stream(self, number: int, describe_state: Callable[[], Json]) -> AsyncIterator[bytes]:
-        """Yield server-sent events for a page: batches of runtime events, and the state when it changes."""
+        """Yield server-sent events for a page: new runtime events, and the runtime's state if it changed."""
         last_state, last_sent = "", 0.0
         self.open_streams += 1
         self.on_stream_change()
@@ -175,14 +175,14 @@ class ActivityFeed:
             self.on_stream_change()
 
     def _find_tick(self, describe_state: Callable[[], Json]) -> Tick:
-        """Return the data to send to all pages now; the first page's call prepares it for all pages."""
+        """Return the data of the current time interval, which is computed once and shared by all pages."""
         number = int(time.monotonic() / FLUSH_INTERVAL_S)
         if self._tick is None or self._tick.number != number:
             self._tick = Tick(number, self._write_members(describe_state()))
         return self._tick
 
     async def _read_batch(self, tick: Tick, number: int) -> EventBatch:
-        """Return the events after event `number`, prepared only once for all pages that need them."""
+        """Return the events after event `number`, computed once and shared by all pages."""
         if number not in tick.batches:
             tick.batches[number] = asyncio.create_task(asyncio.to_thread(self._prepare_batch, number))
         return await asyncio.shield(tick.batches[number])  # a page that is closed must not stop the others
@@ -193,7 +193,7 @@ class ActivityFeed:
         return EventBatch(self._write_members(message), position)
 
     def _write_members(self, message: Json) -> str:
-        """Return the members of a JSON object as text, without the braces and without known secrets."""
+        """Return a JSON object as text without the outer braces, with known secrets removed."""
         text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
         if self._redact.contains_known_secret(text):
             message = remove_known_secrets(message, self._redact)
@@ -206,7 +206,7 @@ class ActivityFeed:
 
 
 class WordBuffer:
-    """Holds back the last word of a streamed text until it is complete.
+    """Buffer that holds back the last word of a streamed text until the word is complete.
 
     A model's answer arrives in pieces. A secret that is spread over two of them can be recognized in neither.
     """
@@ -239,7 +239,7 @@ class WordBuffer:
 
 
 def _merge_pieces(events: Iterable[Event]) -> Iterable[Event]:
-    """Join the text pieces of one answer, and keep only the newest progress report of each call."""
+    """Join the text chunks of one answer, and keep only the newest progress report of each call."""
     held: Event | None = None
     for event in events:
         joined = _join(held, event)

@@ -123,7 +123,7 @@ class Routes:
 
 
 class DashboardApp:
-    """Serves the page and its JSON interface below `/ui/`."""
+    """ASGI app that serves the dashboard's page and its JSON interface below `/ui/`."""
 
     path = PREFIX + "{path:path}"
 
@@ -298,11 +298,11 @@ class DashboardApp:
 
     @property
     def _needs_token(self) -> bool:
-        """Return True if other machines can reach the dashboard, so that a one-time link is not enough."""
+        """Return True if signing in requires a token, because other machines can reach the dashboard."""
         return self._policy.anonymous_client is None
 
     def _has_full_access(self, session: BrowserSession) -> bool:
-        """Return True if a browser session has full access; of logged-in users, only administrators do."""
+        """Return True if a browser session has full access; logged-in users must be administrators."""
         if session.is_limited:
             return False
         client = session.client
@@ -340,7 +340,7 @@ class DashboardApp:
         self._print_link(code)
 
     async def _require_user(self, scope: Scope, client: GatewayClient | None) -> None:
-        """Raise RequestRefused if a tool call may have started the process that makes the request.
+        """Raise RequestRefused if the request may come from a process that a tool call started.
 
         Where the process cannot be determined, for example behind a tunnel, `client`'s token is enough.
         """
@@ -410,7 +410,7 @@ class DashboardApp:
         await _send_json(send, 200, remove_known_secrets(result, self._redact))
 
     async def _read_body(self, receive: Receive, bodies: RequestBodies, sender: str) -> Json:
-        """Return the JSON body of a request; unfinished bodies from one `sender` share a size limit."""
+        """Return the JSON body of a request; incomplete bodies of the same `sender` share a size limit."""
         content = await bodies.read(sender, receive)
         try:
             body = read_json(content.decode("utf-8")) if content else {}
@@ -466,7 +466,7 @@ def _parse_fields(query: bytes) -> list[tuple[str, str]]:
 
 
 def _parse_unique_query(query: bytes) -> dict[str, str]:
-    """Return the query of a login response. Raises RequestRefused if a parameter is repeated."""
+    """Return the query parameters of a login redirect. Raises RequestRefused if one is repeated."""
     pairs = _parse_fields(query[: MAX_QUERY_CHARS + 1])
     if len(query) > MAX_QUERY_CHARS or len({name for name, _ in pairs}) != len(pairs):
         raise RequestRefused(

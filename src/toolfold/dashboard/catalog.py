@@ -113,7 +113,7 @@ class CatalogView:
         return dict(Counter(row.state for row in self._load_rows()))
 
     def measure(self) -> Json:
-        """Return the estimated tokens of all usable tools, and of those that are sent without a search."""
+        """Return the estimated tokens of all usable tools, and of those that need no tool search."""
         usable = [row for row in self._load_rows() if row.state not in ("off", "unavailable", "held")]
         shown = [row for row in usable if row.state != "deferred"]
         return {
@@ -345,7 +345,7 @@ def _describe_examples(source: str, note: str, messages: Iterable[str], *, is_us
 
 
 def _describe_use(message: LearnedMessage) -> str:
-    """Return how often a learned message was followed by a call of its tool, when, and by which client."""
+    """Return a text that says how often a learned message was used, when last, and by which client."""
     date = time.strftime("%Y-%m-%d", time.localtime(message.last_used))
     times = "once" if message.uses == 1 else f"{message.uses:,} times"
     return show_line(f"{times}, last on {date}" + (f", by {message.client}" if message.client else ""))

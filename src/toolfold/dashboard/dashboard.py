@@ -43,7 +43,7 @@ class Dashboard:
     """Connects the pages of the dashboard to one runtime, which they show and change."""
 
     def __init__(self, runtime: Runtime, approver: PageApprover) -> None:
-        """Start to record the runtime's events; the runtime must have been opened with `approver`."""
+        """Start recording the runtime's events; the runtime must have been opened with `approver`."""
         self._runtime, self._approver = runtime, approver
         self._redact = Redaction(runtime.config.secret_values(), max_chars=MAX_SHOWN_CHARS)
         self._store = open_history(runtime.config, runtime.database)

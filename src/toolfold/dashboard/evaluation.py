@@ -250,7 +250,7 @@ class Evaluations:
         }
 
     def _build_index(self, retriever: Retriever, inputs: EvaluationInputs) -> list[str]:
-        """Index the tools before the first search; return notes about the index for the user."""
+        """Index the tools before the first search; return warnings about the index for the user."""
         if inputs.modes == ("keyword",):
             return []
         retriever.find(inputs.tools, "warm up", mode="hybrid", limit=1)

@@ -64,7 +64,7 @@ def describe_choices(runtime: Runtime) -> Json:
 
 
 def find_mode(settings: ToolsSettings) -> str:
-    """Return the search mode that corresponds to the settings; empty if none does, as for `auto`."""
+    """Return the name of the search mode that the settings correspond to; empty if there is none."""
     current = settings.selection, settings.tool_search.enabled
     return next((name for name, values in MODES.items() if values == current), "")
 

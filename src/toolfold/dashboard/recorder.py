@@ -223,7 +223,7 @@ class UsageRecorder:
         _remember(self._running, event.session_id, {*running, event.call_id})
 
     def _end_call(self, event: ToolFinished) -> int:
-        """Record that a tool call has ended; return the tokens saved in the request that led to the call."""
+        """Record the end of a tool call; return the tokens saved in the model request before the call."""
         self._running.get(event.session_id, set()).discard(event.call_id)
         return self._credited.pop(f"{event.session_id} {event.call_id}", 0)
 

@@ -85,7 +85,7 @@ class SharedQuestions:
         self._wake.set()
 
     def update_page(self) -> None:
-        """Notify the other replicas soon that a dashboard page was opened or closed on this replica."""
+        """Notify the other replicas that a dashboard page was opened or closed on this replica."""
         self._wake.set()
 
     def list_remote(self) -> list[Json]:

@@ -69,7 +69,7 @@ class ChangeListener:
         return time.monotonic() - min([self._last_contact, *failed])
 
     def end(self) -> None:
-        """Signal the thread to stop, without waiting for it; failed subscribers are not called again."""
+        """Signal the notification thread to stop, without waiting for it."""
         self._ended.set()
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class ChangeListener:
             self._call(name, callback)
 
     def _call_failed(self) -> None:
-        """Call again the subscribers that failed to read the last change."""
+        """Call again the subscribers that raised an exception when they were last called."""
         with self._lock:
             failed = list(self._unread)
         for topic, callback in failed:

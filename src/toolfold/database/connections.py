@@ -74,7 +74,7 @@ class Database:
         self._listener: ChangeListener | None = None
 
     def with_limits(self, *, max_connections: int, statement_timeout_s: float) -> Database:
-        """Return separate connections to the same database with other limits; the caller must close them."""
+        """Return separate connections to the same database with different limits; the caller closes them."""
         return Database(self._url, max_connections=max_connections, statement_timeout_s=statement_timeout_s)
 
     @property
@@ -225,7 +225,7 @@ class Database:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Convert exceptions of the database driver to exceptions of this package."""
+        """Convert exceptions of the database driver to DatabaseError or DatabaseUnavailable."""
         driver = self._driver
         try:
             yield
@@ -273,7 +273,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _advise(error: Exception) -> str:
-    """Return what to do about a failed connection."""
+    """Return advice for the user on a failed database connection."""
     # A failed connection has no error code, only the server's text.
     if re.search(r'FATAL: +database ".*" does not exist', str(error)):
         return "Create the database first (createdb), or correct the setting `store`."

@@ -53,7 +53,7 @@ class SharedCopy(Generic[Value]):
         self._end_subscription()
 
     def require_recent(self) -> Value:
-        """Return the copied data. Raises DatabaseUnavailable if the database has been silent too long."""
+        """Return the copied data. Raises DatabaseUnavailable if the database did not respond recently."""
         if self._database.seconds_since_contact(self._topic) > self.max_stale_s:
             raise DatabaseUnavailable(
                 f"the database {self._database.address} cannot be reached, so {self._what} cannot be checked"

@@ -1,4 +1,4 @@
-"""Write example messages for tools with a language model, so that a search finds tools by more words.
+"""Write example messages for tools with a language model, so that tool search matches more phrasings.
 
 `prompts` asks for messages and reads the reply, `writer` calls a model for many tools, and `task_file` passes
 the work to another program through a file. Messages are checked and stored by `toolfold.retrieval`.

@@ -37,7 +37,7 @@ class DefinitionSimilarity:
         return Indexer(self._embedder, self._directory).index(plain)
 
     def __call__(self, tool: Tool, messages: Sequence[str]) -> list[MessageFit]:
-        """Return how well each message fits the tool; the best fit if the embedding model is unavailable."""
+        """Return how well each message fits the tool; a perfect fit if no embedding model is available."""
         position = self._index.by_name.get(tool.name)
         vectors = self._index.vectors
         try:

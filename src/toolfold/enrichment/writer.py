@@ -88,7 +88,7 @@ class MessageWriter:
         parallel_calls: int = MAX_PARALLEL_CALLS,
         retries: RetryPolicy | None = None,
     ) -> None:
-        """Create a writer; if `name` contains no model, the model named in the reply is recorded."""
+        """Create a writer; if `name` has no model part, the model named in the replies is recorded."""
         self._client, self._name, self._checker = client, name, checker
         self._options, self._date, self._batch_size = options, date, batch_size
         self._parallel_calls, self._retries = parallel_calls, retries or RetryPolicy()

@@ -73,7 +73,7 @@ class DaytonaSandboxSpec:
 
 
 class Daytona(Backend):
-    """Runs commands in one Daytona sandbox."""
+    """Backend that runs commands in one Daytona sandbox."""
 
     name = "daytona"
     has_own_files = True

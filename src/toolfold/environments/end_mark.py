@@ -56,7 +56,7 @@ class EndMarkParser:
         return b"" if self.exit else held
 
     def _parse_at(self, data: bytes, at: int) -> bool:
-        """Return True if an end mark starts at position `at`, or may do so once more bytes have arrived.
+        """Return True if an end mark starts at position `at`, or may start there but has not fully arrived.
 
         A command can find out its mark and print invalid ones.
         """
@@ -72,6 +72,6 @@ class EndMarkParser:
 
 
 def _partial_mark_length(data: bytes, start: bytes) -> int:
-    """Return how many of the last bytes may start the mark that the shell prints after a command's output."""
+    """Return how many bytes at the end of the data may be the start of an end mark."""
     position = data.rfind(_SIGN, max(0, len(data) - len(start) + 1))
     return len(data) - position if position >= 0 and start.startswith(data[position:]) else 0

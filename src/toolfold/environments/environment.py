@@ -225,7 +225,7 @@ class Environment:
         pty: TerminalSize | None = None,
         watch_words: Sequence[str] = (),
     ) -> BackgroundProcess:
-        """Start a background process without a time limit, by default in the directory of `task`.
+        """Start a background process without a time limit, by default in shell session `task`'s directory.
 
         `processes.take_notices` reports its end, and lines of its log that contain one of `watch_words`.
         """

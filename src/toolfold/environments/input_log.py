@@ -1,4 +1,4 @@
-"""Log the input of background processes, so that new input is judged together with earlier input.
+"""Log the input of background processes, so that new input can be checked together with earlier input.
 
 Held in memory, because commands can modify the files of a process on the target. Nothing is dropped
 silently: if something is missing, the log says that it is incomplete, and why.

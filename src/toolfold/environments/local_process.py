@@ -34,7 +34,7 @@ def terminal_wrapper(path: str) -> Sequence[str]:
 
 
 class LocalProcess:
-    """Running program on this machine, with its streams and exit code (a Channel)."""
+    """Running program on this machine, with its streams and exit code. Implements `Channel`."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], output_fd: int, input_fd: int, *, terminal: bool

@@ -75,7 +75,7 @@ class ModalSandboxSpec:
 
 
 class Modal(Backend):
-    """Runs commands in one Modal sandbox."""
+    """Backend that runs commands in one Modal sandbox."""
 
     name = "modal"
     has_own_files = True
@@ -164,7 +164,7 @@ class Modal(Backend):
                 await call_with_timeout(CLOSE_TIMEOUT_S, sandbox.terminate.aio())
 
     async def resize(self, env: Mapping[str, str], size: TerminalSize) -> None:
-        """Resize the terminal of a running program, found by its environment variables `env`."""
+        """Resize the terminal of a running program, identified by its environment variables `env`."""
         mark = " ".join(f"{name}={value}" for name, value in env.items())
         argv = ("sh", "-c", _RESIZE_SCRIPT, mark, str(size.rows), str(size.columns))
         with contextlib.suppress(Exception):  # the program has ended

@@ -73,7 +73,7 @@ class RunningCommand:
 
     @property
     def is_silent(self) -> bool:
-        """Return True if the target has not responded for so long that its guard terminates the command."""
+        """Return True if the target is considered lost, because it has not responded for too long."""
         return self._silence.done()
 
     async def exit_code(self) -> int:
@@ -121,7 +121,7 @@ class RunningCommand:
 
 
 async def feed_and_drain(running: RunningCommand, stdin: bytes, on_output: Callable[[bytes], object]) -> None:
-    """Write a command's input and pass its output on, until the command has exited."""
+    """Write a command's input and pass its output to `on_output`, until the command has exited."""
     feed_task = asyncio.create_task(running.feed(stdin))
     try:
         while data := await running.read():

@@ -1,4 +1,4 @@
-"""Test an environment by trying each operation that sessions use, once.
+"""Test an environment by trying each operation that sessions use.
 
 For a user who wants to know whether it works. The full contract is covered by the tests.
 """
@@ -49,7 +49,7 @@ async def check_readiness(check: Callable[[], Awaitable[Readiness]]) -> Readines
 
 
 async def run_trials(environment: Environment) -> AsyncIterator[TrialResult]:
-    """Open an environment and try its functions one by one. Stops if it cannot be opened."""
+    """Open an environment and test its operations one by one; stop if it cannot be opened."""
     trials = _TrialSuite(environment)
     opened = await _run_trial("connect", trials.open())
     yield opened
@@ -78,7 +78,7 @@ async def _run_trial(step: str, work: Awaitable[None]) -> TrialResult:
 
 
 class _TrialSuite:
-    """Steps that try an environment in a temporary directory on its machine or container."""
+    """Test steps that try out an environment, in a temporary directory inside the environment."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment

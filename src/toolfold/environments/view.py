@@ -82,7 +82,7 @@ class FileView:
         self.mounts[path] = ViewMount(MountKind.WRITABLE if writable else MountKind.READ_ONLY, source)
 
     def cover(self, path: Path) -> None:
-        """Hide a file or directory in the sandbox, so that it stays hidden if its parent is visible."""
+        """Hide a file or directory in the sandbox, even if its parent directory is visible."""
         self.mounts[path] = ViewMount(MountKind.COVER)
 
     def is_shown(self, path: Path) -> bool:
@@ -111,7 +111,7 @@ class FileView:
                 self.mounts.setdefault(Path(*path.parts[: depth + 1]), ViewMount(MountKind.EMPTY))
 
     def scratch_entries(self) -> set[str]:
-        """Return the names in the sandbox's scratch directory at which something is mounted."""
+        """Return the names in the sandbox's scratch directory at or below which there is a mount."""
         depth = len(self.scratch.parts)
         inside = (path for path in self.mounts if path.is_relative_to(self.scratch) and path != self.scratch)
         return {path.parts[depth] for path in inside}

@@ -103,7 +103,7 @@ def require_not_cancelled(cancelled: threading.Event) -> None:
 def find_edits(
     document: Document, old: str, new: str, name: str, cancelled: threading.Event
 ) -> EditCandidates:
-    """Return the matches of `old` found by the strictest strategy that finds any; the strictest is exact."""
+    """Return an edit for each match of `old`: exact matches or, if there are none, approximate matches."""
     encode_text(old, "old")
     encode_text(new, "new")
     if not old:
@@ -350,7 +350,7 @@ def _line_numbers(text: str, edits: Sequence[Edit]) -> Iterator[int]:
 
 
 def render_diff(text: str, edits: Sequence[Edit], name: str) -> str:
-    """Return a unified diff built from the edits, because comparing large files can take minutes."""
+    """Return a unified diff, built from the edits without comparing the whole texts, which can be slow."""
     parts, size, line_shift = [f"--- {name}\n+++ {name}\n"], 0, 0
     for region in _group_edits(text, edits):
         hunk, more = _render_hunk(text, region, line_shift)

@@ -34,7 +34,7 @@ class PageReader:
     ended: bool = False
 
     def read(self, size: int) -> Json:
-        """Return numbered lines and how to read the next page; `size` is the file's size."""
+        """Return the lines of a page with their numbers, and how to read the next page."""
         skipped = self._skip_lines(self.offset - 1)
         if skipped < self.offset - 1 or self.file.tell() == size:
             return self._answer_past_end(skipped)

@@ -30,7 +30,7 @@ _OPEN_READ = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "
 
 
 def require_unprotected(target: Path, *, named: str | Path = "") -> None:
-    """Raise CallError if a file must not be written, judged by its real path and requested path `named`."""
+    """Raise CallError if the real path `target` or the requested path `named` must not be written."""
     for part in (*Path(named).parts, *target.parts):
         reason = _PROTECTED.get(_fold_name(part))
         if reason:

@@ -76,7 +76,7 @@ class FileWalk:
         return listing
 
     def _link_targets(self, links: Sequence[Path], known: Set[Path]) -> Iterator[Path]:
-        """Yield the targets of symbolic links, if inside the roots and not yet listed by their real paths."""
+        """Yield the targets of symbolic links that are inside the root directories and not listed yet."""
         for link in self._until_stopped(links):
             # The system rejects a long chain of links at once; resolving each link would take very long.
             if link.name in self.skip or not os.path.exists(link):  # noqa: PTH110 - must not raise

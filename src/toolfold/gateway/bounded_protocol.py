@@ -143,7 +143,7 @@ class BoundedProtocol(LimitedProtocol):
         self._refusals.log_refusal(problem)
 
     def on_response_complete(self) -> None:
-        """Remove the deadline until the next request begins; KEEP_ALIVE_TIMEOUT_S limits the idle time."""
+        """Remove the deadline after a response; while idle, only KEEP_ALIVE_TIMEOUT_S applies."""
         super().on_response_complete()
         if self.has_unread_data:  # perhaps the beginning of another request
             self._set_deadline()

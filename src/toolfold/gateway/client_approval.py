@@ -80,7 +80,7 @@ def parse_answer(action: str, content: object, request: ApprovalRequest) -> Answ
 
 
 def _offered_answers(request: ApprovalRequest) -> list[Answer]:
-    """Return the answers to an approval question that a user can choose from, from narrow to broad.
+    """Return the answers that a user can choose for an approval question, least permissive first.
 
     Refusing is the client's own button. Answers that are written to the configuration are left out: a client
     answers for itself, not for every other client.

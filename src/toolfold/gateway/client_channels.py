@@ -81,7 +81,7 @@ class ClientChannels:
 
     @classmethod
     def between_calls(cls, context: RequestContext, call: PausedCall) -> ClientChannels:
-        """Return functions that send requests to a client that responds by repeating its call.
+        """Return functions that send requests to a client that answers them by repeating its paused call.
 
         The call is paused until the client repeats it together with the responses.
         """

@@ -1,4 +1,4 @@
-"""Delete the data of removed users and clients, so that nobody with the same name gets it later.
+"""Delete data of removed users and clients, so that new ones with the same name do not get it.
 
 Scheduled jobs and entries of `approval.allowed_tools` name a client; credentials belong to a user, learned
 messages to a user or to a client without a user. Knows no tokens.
@@ -32,7 +32,7 @@ class RecordsRemain(ToolfoldError):
 
 
 class ClientRecords:
-    """Deletes the stored data of clients and users, except tokens. Methods block."""
+    """Stored data of clients and users, except tokens, with methods that delete it. Methods block."""
 
     def __init__(self, config: Config, database: Database | None) -> None:
         """Prepare to delete data; files are opened later."""

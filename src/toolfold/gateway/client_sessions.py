@@ -200,7 +200,7 @@ class ClientSession:
             log.info("client %s: the call of %s failed after %.0f ms: %s", *call, problem)
 
     def _resolve_tool_name(self, name: str) -> str:
-        """Return the listed name of a tool that is called by its name outside the gateway, `mcp_server_tool`.
+        """Return the name in the tool list for a tool that may be called by its long name `mcp_server_tool`.
 
         Looks only at granted tools: the response must not reveal whether another tool exists.
         """

@@ -69,7 +69,7 @@ def control_directory(state_dir: Path) -> Path:
 
 @contextmanager
 def short_socket_path(directory: Path, name: str) -> Iterator[str]:
-    """Yield a path to a socket that is short enough for the system, valid within the `with` block."""
+    """Yield a path to a socket that is within the system's length limit, valid during the `with` block."""
     path = str(directory / name)
     if len(os.fsencode(path)) <= _MAX_SOCKET_PATH_BYTES:
         yield path
@@ -139,7 +139,7 @@ class _ControlRequests:
         self._open = 0
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the only request of a connection, and close the connection."""
+        """Answer the single request of a control connection, and close the connection."""
         self._open += 1
         try:
             response = await self._respond(reader, writer)
@@ -314,7 +314,7 @@ async def _sample(session: ClientSession, system: str, text: str, max_tokens: An
 
 
 async def _require_listening(session: ClientSession, connection: Connection) -> None:
-    """Raise ControlError if the client does not answer a ping, because no stream for requests is open.
+    """Raise ControlError if the client does not answer a ping and so cannot receive requests now.
 
     Without this check, the request for its model would wait for an answer until it times out.
     """

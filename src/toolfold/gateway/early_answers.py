@@ -93,7 +93,7 @@ class EarlyAnswers:
         self._thread.start()
 
     def stop(self) -> Handover:
-        """Stop answering requests early, and return the connection's state to the gateway."""
+        """Stop the thread, and return the state of the client's connection for the gateway to continue."""
         os.write(self._wake_write, b"\0")
         self._thread.join()
         os.close(self._wake_read)

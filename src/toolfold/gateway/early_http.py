@@ -97,7 +97,7 @@ class EarlyHttpAnswers:
         self._thread.start()
 
     def stop(self) -> HttpHandover:
-        """Stop answering requests early, and return the state of the connections to the gateway."""
+        """Stop the thread, and return the state of all connections for the gateway to continue."""
         os.write(self._wake_write, b"\0")
         self._thread.join()
         os.close(self._wake_read)
@@ -221,7 +221,7 @@ class _EarlySession:
 
 
 class _EarlyHttpConversation:
-    """Conversation with HTTP clients while the gateway loads; it sends answers recorded in an earlier run."""
+    """Conversation with HTTP clients while the gateway loads: sessions, and answers from an earlier run."""
 
     def __init__(self, record: ListingRecord, start: HttpStart) -> None:
         self._record, self.start = record, start

@@ -1,4 +1,4 @@
-"""Detect tools whose arguments must also be sent in HTTP headers; only these need the SDK's check.
+"""Use the SDK's check of HTTP headers only if a tool declares arguments that are also sent in headers.
 
 For that comparison the SDK lists the caller's tools again for each call. Hardly any tool declares a header:
 while none does, there is nothing to compare and the listing is skipped.
@@ -17,7 +17,7 @@ SchemaLookup = Callable[[str], None]
 
 
 class HeaderCheck:
-    """Skips the SDK's header check, which lists all tools, while no tool declares arguments in headers."""
+    """Decides if the SDK's slow header check is needed: only if a tool declares arguments in headers."""
 
     def __init__(self, tools: Callable[[], Snapshot]) -> None:
         self._tools = tools

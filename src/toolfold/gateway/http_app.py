@@ -189,7 +189,7 @@ class OpenRequests:
 
 
 class GuardedRequest:
-    """Wraps a request so that the app sees a disconnect once the client is no longer accepted."""
+    """A request in progress; the app sees a disconnect once the client is no longer accepted."""
 
     def __init__(self, is_accepted: Callable[[], bool], receive: Receive, send: Send) -> None:
         self.is_accepted, self._receive = is_accepted, receive

@@ -1,4 +1,4 @@
-"""Accept HTTP connections, even when file descriptors run out, and limit log messages about them."""
+"""Accept HTTP connections, even when file descriptors run out, and limit how often errors are logged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOM
 
 
 def make_connection(server: uvicorn.Server) -> LimitedProtocol:
-    """Create a connection for a server that uses `make_bounded_protocol`."""
+    """Create the protocol object for a connection to a server that uses `make_bounded_protocol`."""
     made = server.config.http_protocol_class(  # type: ignore[call-arg]
         config=server.config, server_state=server.server_state, app_state=server.lifespan.state
     )
@@ -109,7 +109,7 @@ class _LogInterval:
 
 
 class RefusedRequests:
-    """Logs requests that are not valid HTTP, at most once per interval, because anyone can send many."""
+    """Logs refused requests, which are not valid HTTP, at most once per interval."""
 
     def __init__(self) -> None:
         self._interval = _LogInterval(REFUSAL_LOG_INTERVAL_S)

@@ -275,7 +275,7 @@ class LimitedProtocol(asyncio.Protocol):
             self.flow.resume_reading()
 
     def close(self) -> None:
-        """Close the connection after all sent data has arrived; wait for a client that is still sending."""
+        """Close the connection after sending buffered data; if the client is still sending, wait briefly."""
         self._flush_head()
         if self.is_closing or not (self._reader.is_in_body or self._is_refused):
             self.transport.close()

@@ -50,7 +50,7 @@ async def _continue_connection(server: uvicorn.Server, opened: OpenConnection) -
 
 
 class HttpListings:
-    """Recorded list answers of one HTTP gateway: loads, checks and updates them."""
+    """Recorded answers to list requests of one HTTP gateway, with methods that load and update them."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class HttpListings:
         return handle
 
     async def repeat_answered(self, app: App) -> None:
-        """Let the gateway process requests that were answered early; list requests run in the background."""
+        """Let the gateway process the requests that were answered from the record while it was loading."""
         if self._early is None:
             return
         self._handover = await asyncio.to_thread(self._early.stop)
@@ -102,13 +102,13 @@ class HttpListings:
                 task.add_done_callback(self._repeating.discard)
 
     async def connect(self, server: uvicorn.Server) -> None:
-        """Pass the connections that clients opened while the gateway was loading to the web server."""
+        """Hand over to the web server the connections that clients opened while the gateway was loading."""
         for each in self._handover.connections:
             with contextlib.suppress(OSError):  # the client is gone
                 await _continue_connection(server, each)
 
     async def close(self) -> None:
-        """Stop processing requests that were answered early, and save unsaved answers."""
+        """Stop processing requests that were answered from the record, and save unsaved answers."""
         for task in self._repeating:
             task.cancel()
         if self._repeating:

@@ -138,7 +138,7 @@ class RequestReader:
         return head
 
     def read_body(self, max_bytes: int) -> tuple[bytearray, bool]:
-        """Parse at most about `max_bytes` bytes of the body.
+        """Parse the next bytes of the body, up to approximately `max_bytes`.
 
         Returns the content, and True if more can be parsed now. Raises BadRequest.
         """

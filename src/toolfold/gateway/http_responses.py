@@ -1,4 +1,4 @@
-"""Run an ASGI application for one HTTP request and write its response, without resource limits.
+"""Run an ASGI application for one HTTP request and write its response.
 
 The client's version decides how the end of a response of unknown length is shown: by chunks, or for HTTP/1.0
 by closing the connection.

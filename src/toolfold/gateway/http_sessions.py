@@ -70,7 +70,7 @@ class SessionUse:
 
     @contextmanager
     def add_session(self, session: str, key: str) -> Iterator[None]:
-        """Register a session during the `with` block that serves its opening request."""
+        """Register a session, and count it as still being opened during the `with` block."""
         self._quota_keys[session] = key
         self._unopened.add(session)
         try:
@@ -99,7 +99,7 @@ class SessionUse:
             del self._requests[session]
 
     def find_crowded_key(self, key: str) -> str | None:
-        """Return the quota key that must lose a session before `key` can open one; None if there is room."""
+        """Return the quota key that must close a session before `key` can open one; None if there is room."""
         open_ = (owner for each, owner in self._quota_keys.items() if each not in self._unopened)
         counts = Counter(open_) + self._opening
         if counts[key] >= MAX_HTTP_SESSIONS_PER_CLIENT:

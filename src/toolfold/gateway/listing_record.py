@@ -90,7 +90,7 @@ class HttpStart:
 
 
 def parse_request(method: object, request_id: object, params: object) -> ListingRequest | None:
-    """Parse an `initialize` or list request, such as `tools/list`; return None for any other message."""
+    """Parse an `initialize`, `ping` or list request, such as `tools/list`; None for any other message."""
     if not isinstance(method, str) or method not in (*RECORDED, "ping"):
         return None
     if isinstance(request_id, bool) or not isinstance(request_id, int | str):
@@ -175,7 +175,7 @@ def _is_relevant_variable(name: str) -> bool:
 
 
 def digest_inputs(paths: Iterable[Path]) -> dict[str, str]:
-    """Return a hash of each path's content. Raises ValueError if there is too much content to read."""
+    """Return a hash of each path's content. Raises ValueError if there are too many paths or bytes."""
     found: dict[str, str] = {}
     left = MAX_INPUT_BYTES
     for path in paths:
@@ -205,7 +205,7 @@ def _digest_path(path: Path, limit: int) -> tuple[str, int]:
 
 
 def _private_content(file: Path) -> bytes:
-    """Return the content of a file if only this user can write it. Raises OSError or ValueError."""
+    """Return the content of a file that only this user can access. Raises OSError or ValueError."""
     handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(handle, "rb") as stream:
         found = os.fstat(handle)

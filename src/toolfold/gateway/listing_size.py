@@ -18,7 +18,7 @@ Count = Callable[[Sequence[Tool]], int]
 
 @dataclass(frozen=True, slots=True)
 class ListingSize:
-    """Numbers of tools and tokens in a client's tool list, and of the tools left out of it."""
+    """Number of tools in a client's tool list, number of omitted tools, and token counts."""
 
     shown: int
     deferred: int

@@ -33,7 +33,7 @@ def gateway_log_path(state_dir: Path) -> Path:
 
 @contextlib.contextmanager
 def log_to_file(file: Path, redact: Callable[[str], str]) -> Iterator[None]:
-    """In a `with` block, log Toolfold's messages from level `info`, and warnings of other code, to a file.
+    """Log to a file in a `with` block: Toolfold's messages from level `info`, and other code's warnings.
 
     Handlers that exist already keep to the level that is configured now.
     """
