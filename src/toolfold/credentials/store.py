@@ -69,7 +69,7 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Reservation by one process of an operation on a login, such as refreshing its tokens."""
+    """Reservation of an operation on a login, such as refreshing its tokens, by one process."""
 
     user_id: str
     server: str

@@ -140,7 +140,7 @@ class Database:
         return self._start_listener().subscribe(topic, callback)
 
     def seconds_since_contact(self, topic: str = "") -> float:
-        """Return the seconds since the connection for change notifications last heard from the database.
+        """Return the seconds since the database last responded on the connection for notifications.
 
         With a topic: since when its state may be out of date, because a change of it could not be read.
         """

@@ -35,7 +35,7 @@ _IDLE_COUNT = "2"  # the init program of an instance, and the counting one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSpec:
-    """Specification of an apptainer instance, which sees only the listed directories of this machine."""
+    """Specification of an apptainer instance, in which only the listed host directories are visible."""
 
     image: str
     work: str

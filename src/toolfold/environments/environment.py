@@ -189,7 +189,7 @@ class Environment:
         return await self._runner.ask_guard(lambda guard: guard.send_signal(running.run_id, signal))
 
     async def finish(self, running: RunningCommand) -> None:
-        """Terminate a command from `start` and all processes that it started."""
+        """Terminate a command that was started by `start`, and all processes that the command started."""
         await self._runner.finish(running, terminate=True)
 
     async def read_file(

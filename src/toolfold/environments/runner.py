@@ -159,7 +159,7 @@ class CommandRunner:
         return running.reported_exit.exit_code, bytes(output)
 
     async def resolve_exit_code(self, running: RunningCommand) -> int:
-        """Return the exit code of a command whose shell reported no exit code after the output.
+        """Return the exit code of a command whose shell ended without reporting an exit code.
 
         The shell was killed, or replaced itself by `exec`.
         """

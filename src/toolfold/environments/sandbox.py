@@ -264,7 +264,7 @@ class Sandbox(Local):
 
 
 def _proc_arguments(empty: Path) -> list[str]:
-    """Return bubblewrap options for a /proc in which a command cannot change the machine.
+    """Return bubblewrap options for a /proc through which commands cannot change the machine.
 
     bubblewrap assumes that /proc/sys is read-only because nothing can be added to it, which does not hold
     for root.

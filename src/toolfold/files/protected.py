@@ -53,7 +53,7 @@ def _raise_protected(name: str, reason: str) -> NoReturn:
 
 
 def _fold_name(name: str) -> str:
-    """Normalize a file name like file systems that ignore case, width or invisible characters."""
+    """Normalize a file name, because some file systems ignore case, width or invisible characters."""
     visible = "".join(each for each in name if unicodedata.category(each) != "Cf")
     return unicodedata.normalize("NFKC", visible).casefold().rstrip(". ")
 

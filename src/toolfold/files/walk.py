@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class FileWalk:
-    """Walk over all files below a directory, with root directories, exclusions and a stop condition."""
+    """Walk over the files below a directory, limited by root directories, exclusions and a stop condition."""
 
     roots: Sequence[Path]
     skip: Set[str]

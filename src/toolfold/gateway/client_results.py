@@ -57,7 +57,7 @@ def _find_listed_tool(tool: Tool, servers: McpServers) -> ListedTool | None:
 
 
 def to_call_result(result: ToolResult) -> mcp_types.CallToolResult | mcp_types.InputRequiredResult:
-    """Convert a tool's result to an MCP `tools/call` result or the server's request for input."""
+    """Convert a tool's result to MCP: a `tools/call` result, or the MCP server's request for input."""
     import mcp_types
 
     raw = result.raw.result if isinstance(result.raw, McpResponse) else None

@@ -195,7 +195,7 @@ class _EarlyConnection:
 
 
 def _read_head(head: bytes, path: str) -> tuple[Headers, int] | None:
-    """Return headers and body length of a POST request to `path`; None if the gateway must answer it."""
+    """Return headers and body length of a plain POST request to `path`; None for any other request."""
     try:
         request = parse_head(head)
     except BadRequest:

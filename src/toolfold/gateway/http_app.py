@@ -227,7 +227,7 @@ class GuardedRequest:
         return {"type": "http.disconnect"}
 
     async def _receive_until_ended(self) -> MutableMapping[str, Any]:
-        """Return the next message. Raises TimeoutError if `end` is called first.
+        """Return the next ASGI message. Raises TimeoutError if `end` is called first.
 
         A timeout needs no task, unlike waiting for both of two things.
         """

@@ -67,7 +67,7 @@ class LimitedProtocol(asyncio.Protocol):
         self._received_before = self._unsent_before = b""
 
     def take_over(self, received: bytes, unsent: bytes) -> None:
-        """Set the received data and the unsent data of a connection that other code has opened.
+        """Set the unprocessed input and the unsent output of a connection that was opened elsewhere.
 
         Once it is connected, the event loop may deliver what follows at any time.
         """
@@ -215,7 +215,7 @@ class LimitedProtocol(asyncio.Protocol):
 
     @property
     def _is_full(self) -> bool:
-        """Return True if the application must consume data before more is read."""
+        """Return True if the application must consume received data before more is read."""
         has_next_request = self._reader.is_complete and bool(self._reader.buffer)
         return has_next_request or (self.cycle is not None and len(self.cycle.body) > HIGH_WATER_LIMIT)
 

@@ -123,7 +123,7 @@ class RequestReader:
         self.head, self.is_complete = None, False
 
     def read_head(self) -> RequestHead | None:
-        """Return the headers once all of them have arrived. Raises BadRequest."""
+        """Return the headers of a request once all have arrived; None before that. Raises BadRequest."""
         buffer = self.buffer
         if buffer and buffer[0] < _FIRST_PRINTABLE:  # such as TLS, or an empty line
             raise BadRequest("The request line is not valid HTTP/1.1.")

@@ -106,7 +106,7 @@ class AnswerRecorder:
 
 
 class ListingRecorder(AnswerRecorder):
-    """Records answers to a stdio client's list requests, so that the next gateway process can repeat them."""
+    """Records answers to a stdio client's list requests, for use by the next gateway process."""
 
     def __init__(self, file: Path | None, gateway: Gateway, answered: Answered) -> None:
         super().__init__(file, gateway)

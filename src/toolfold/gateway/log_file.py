@@ -1,4 +1,4 @@
-"""Log file of all gateways of one user, with clients, calls, servers and problems, but no secrets.
+"""Log file shared by all gateways of one user; records clients, calls, servers and problems, not secrets.
 
 All gateways append to the same file, each line with the process id of its gateway. The file is readable by
 the user only, and so is its one predecessor; together they have a maximum size.
