@@ -147,7 +147,7 @@ def tool(
     timeout: float | None = None,
 ) -> Callable[[Callable[P, R]], ToolFunction[P, R]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Convert a typed function to a tool: types define the schema, the docstring the descriptions.
+    """Convert a typed function to a tool; its types become the schema, its docstring the descriptions.
 
     A parameter annotated `CallContext` is filled in by the runtime and not shown to the model.
     """
@@ -235,7 +235,7 @@ def _count_positional(handler: Callable[..., Any]) -> int:
 
 
 def _handler_parameters(handler: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return a handler's parameters; for `*args, **kwargs`, those of the wrapped function."""
+    """Return a handler's parameters; if they are only `*args, **kwargs`, those of the function it wraps."""
     try:
         own = list(inspect.signature(handler, follow_wrapped=False).parameters.values())
         if all(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in own):

@@ -86,7 +86,7 @@ class _CheckRun:
 
 
 class Availability:
-    """Runs the check functions of tools, and remembers the last success of each."""
+    """Availability of tools: runs their check functions and remembers the last success of each."""
 
     def __init__(
         self,
@@ -102,13 +102,13 @@ class Availability:
         self._check_runs: weakref.WeakKeyDictionary[object, _CheckRun] = weakref.WeakKeyDictionary()
 
     def statuses(self, tools: Iterable[Tool]) -> dict[str, Status]:
-        """Return the status of each tool with a check, by name; tools without a check are available."""
+        """Return the status of each tool that has a check, by name; tools without a check are left out."""
         tools = list(tools)
         by_check = self._check_statuses(tools)
         return {tool.name: by_check[id(tool.check)] for tool in tools if tool.check is not None}
 
     def unavailable(self, tools: Sequence[Tool]) -> Mapping[str, str]:
-        """Return the tools that are unlisted because their checks fail, each with the reason."""
+        """Return the tools that are not listed because their checks fail, each with the reason."""
         return self.find_failures(tools).unavailable
 
     def find_failures(self, tools: Sequence[Tool]) -> CheckFailures:
@@ -123,7 +123,7 @@ class Availability:
         )
 
     def _check_statuses(self, tools: Sequence[Tool]) -> dict[int, Status]:
-        """Run each distinct check function of the tools once; return the statuses by `id` of the function."""
+        """Run each distinct check function of the tools once; return each status by the function's `id`."""
         first_tools: dict[int, Tool] = {}
         for tool in tools:
             if tool.check is not None:
@@ -160,7 +160,7 @@ class Availability:
 
 
 def _cache_key(tool: Tool) -> object:
-    """Return the cache key of a tool's check: the function or, if it cannot be a weak key, the tool."""
+    """Return the cache key of a tool's check: the function or, if it allows no weak reference, the tool."""
     try:
         hash(tool.check)
         weakref.ref(tool.check)

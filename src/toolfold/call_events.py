@@ -51,7 +51,7 @@ class CallEvents:
     bus: EventBus = field(default_factory=EventBus)
 
     def start(self, tool: Tool, args: Json, context: CallContext) -> None:
-        """Publish the start of a tool call; its arguments are valid, but it may still need approval."""
+        """Publish that a tool call has started, after its arguments were validated but before approval."""
         if tool.name in BRIDGE_NAMES or not self.bus.has_listeners_for(ToolStarted):
             return
         self.bus.publish(
@@ -108,7 +108,7 @@ class CallEvents:
 
     @contextlib.contextmanager
     def follow_progress(self, tool: Tool, context: CallContext) -> Iterator[Progress]:
-        """Pass a progress function to a tool's handler, and publish the reported progress."""
+        """Yield a function that a tool's handler calls to report its progress, and publish the reports."""
 
         def publish(message: str, progress: float | None, total: float | None) -> None:
             if self.bus.has_listeners_for(ToolProgressed):

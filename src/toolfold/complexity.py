@@ -41,7 +41,7 @@ def get_list(schema: Json, key: str) -> list[Any]:
 
 
 class VisitCounter:
-    """Computes an upper bound on how often a JSON Schema validator visits values of the arguments.
+    """Computes an upper bound on how often JSON Schema validation visits each value of the arguments.
 
     A few references can cause 2^40 visits to one value, or twice as many with each level of nesting, and a
     running validator cannot be stopped. So the visits are counted first: for a value at a given depth, the
@@ -64,11 +64,11 @@ class VisitCounter:
 
     @property
     def is_bounded(self) -> bool:
-        """Return True if validating small arguments stays within the validator's step limit."""
+        """Return True if validating arguments without nested values takes at most MAX_VISITS visits."""
         return self._root_visits[0] <= MAX_VISITS
 
     def visits_per_level(self, args: Json) -> list[tuple[int, int]]:
-        """Return the number of values, and of visits to each value, per nesting level of the arguments."""
+        """Return, for each nesting level of the arguments, the number of values and the visits to each."""
         sizes = list(_level_sizes(args))
         with self._lock:
             while len(self._root_visits) < len(sizes) and self._root_visits[-1] <= MAX_VISITS:
@@ -87,7 +87,7 @@ class VisitCounter:
         self._root_visits.append(visits[id(self._root)])
 
     def _sort_inner_first(self) -> list[_SchemaNode]:
-        """Return all subschemas, each after those on which its number of visits depends.
+        """Return all subschemas in dependency order: each after those on which its visit count depends.
 
         Raises ValueError if there are too many.
         """
@@ -152,7 +152,7 @@ class VisitCounter:
 
 
 def _reference_names(schema: Json) -> list[str]:
-    """Return the identifiers and anchors with which `$ref` may refer to a schema."""
+    """Return the identifiers and anchors by which a `$ref` can refer to the schema."""
     keys = ("$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
     return [str(schema[key]).removeprefix("#") for key in keys if isinstance(schema.get(key), (str, bool))]
 
@@ -167,7 +167,7 @@ def _iterate_objects(value: Any) -> Iterator[Json]:
 
 
 class _SchemaNode(NamedTuple):
-    """A JSON Schema and its subschemas, grouped by the part of a value to which they apply.
+    """A JSON Schema and its subschemas: those for the same value, for one part of it, for every part.
 
     Each is given by its `id`.
     """
@@ -179,7 +179,7 @@ class _SchemaNode(NamedTuple):
     factor: int
 
     def visits_to_part(self, visits: Mapping[int, int]) -> int:
-        """Return the number of visits to one part of a value, such as an item or a property.
+        """Return how often validation visits one part of a value, such as an item or a property.
 
         `visits` is the number of visits by each subschema.
         """
@@ -201,7 +201,7 @@ def _object_ids(schemas: Sequence[Json]) -> list[int]:
 
 
 def _exclusive_part_schemas(schema: Json) -> list[Json]:
-    """Return the subschemas for properties and items; at most one applies to each property or item."""
+    """Return the subschemas of which at most one applies to each property or item, as in `properties`."""
     parts = [*_get_values(schema, "properties"), *get_list(schema, "prefixItems"), *get_list(schema, "items")]
     parts += [schema.get(key) for key in ("items", "additionalItems", "additionalProperties")]
     return [each for each in parts if isinstance(each, dict)]

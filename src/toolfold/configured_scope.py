@@ -1,4 +1,4 @@
-"""Compute the user's toolsets, and the scope with which the configuration limits every session.
+"""Compute the user's toolsets, and the scope (allowed tools) that the configuration sets for sessions.
 
 Checks the names of tools and toolsets in the settings against those that exist. Knows no session.
 """
@@ -19,7 +19,7 @@ __all__ = ["SynonymCheck", "build_scope", "declare_toolsets"]
 
 
 def declare_toolsets(config: Config, toolsets: Toolsets, known: Collection[str] = ()) -> list[Toolset]:
-    """Return the user's toolsets. Raises ConfigError if one redefines an existing name.
+    """Return the toolsets that the user has configured. Raises ConfigError if a name is already in use.
 
     `known` are toolsets of the user that were declared before.
     """
@@ -77,7 +77,7 @@ class SynonymCheck:
         self._known: frozenset[str] = frozenset()
 
     def check(self, toolsets: Toolsets) -> None:
-        """Warn about names in `tools.synonyms` that are probably misspelled or name a bundle of toolsets."""
+        """Warn about names in `tools.synonyms` that look misspelled or that mean a group of toolsets."""
         if not self._pending:
             return
         snapshot, bundles = toolsets.snapshot, toolsets.listing()

@@ -87,7 +87,7 @@ class CallAnalysis:
 
     @property
     def declared_effects(self) -> frozenset[str]:
-        """Return the effects declared by the tool that need approval; empty if there are other findings."""
+        """Return the tool's declared effects that need approval; empty if there are other findings."""
         known = {
             declared_rule(self.tool): Effect.DESTRUCTIVE.value,
             paid_rule(self.tool): Effect.SPEND.value,
@@ -114,7 +114,7 @@ class CallAnalysis:
 
     @property
     def allowlist_spellings(self) -> tuple[str, ...]:
-        """Return the matching allow-list entries, one per name of the tool; only the first one is saved."""
+        """Return the allow-list entries that would allow the call, one for each name of the tool."""
         called = f"{TOOL_PREFIX}{_listed_name(self.tool)} "
         if not self.allowlist_entry.startswith(called):
             return (self.allowlist_entry,)
@@ -201,7 +201,7 @@ class CallAnalyzer:
         return self.analyze(shell_tool, args)
 
     def normalize_entry(self, entry: str) -> tuple[str, frozenset[str] | None]:
-        """Return an allow-list entry in canonical spelling, and the rules it covers; None means all rules."""
+        """Return an allow-list entry in canonical spelling, and the rules it covers (None for all rules)."""
         if entry.startswith(TOOL_PREFIX):
             return _normalize_tool_entry(entry) or entry, None
         stripped = _strip_workdirs(entry)
@@ -348,12 +348,12 @@ class CallAnalyzer:
 
 
 def declared_rule(tool: Tool) -> str:
-    """Return the rule name for the finding that a tool declares itself destructive."""
+    """Return the rule name used in findings about a tool that declares itself destructive."""
     return f"{DESTRUCTIVE_PREFIX}{tool.name}"
 
 
 def paid_rule(tool: Tool) -> str:
-    """Return the rule name for the finding that a tool uses a service that charges for each call."""
+    """Return the rule name used in findings about a tool whose service charges for each call."""
     return f"{PAID_PREFIX}{tool.name}"
 
 
@@ -364,7 +364,7 @@ def _describe_cost(tool: Tool) -> str:
 
 
 def control_rule(tool: Tool) -> str:
-    """Return the rule name for the finding that a tool operates devices."""
+    """Return the rule name used in findings about a tool that operates devices."""
     return f"{CONTROL_PREFIX}{tool.name}"
 
 
@@ -396,7 +396,7 @@ def _message_findings(tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -
 
 
 def _written_path_findings(info: PathInfo, path: str) -> Iterator[Finding]:
-    """Yield the findings about a tool that writes to the file `path`."""
+    """Yield the findings about a tool call that writes to the file `path`."""
     names = shorten(path, 80)
     if PathKind.OWN in info:
         yield _RUNTIME_FILES_FINDING
@@ -430,12 +430,12 @@ def _names_with_meaning(meanings: Mapping[str, Meaning], wanted: Meaning) -> lis
 
 
 def _python_command(code: Any) -> str:
-    """Return the shell command `python3 -c CODE`, which is judged in place of the Python code."""
+    """Return Python code as the shell command `python3 -c CODE`, so that it is judged like a command."""
     return f"python3 -c {shlex.quote(code)}" if isinstance(code, str) else ""
 
 
 def _command_lines(name: str, value: Any) -> list[str]:
-    """Return the shell commands in an argument: a string, a list of words, or several commands."""
+    """Return the shell commands in an argument: a string, an argv list, or a list of commands."""
     if value is None:
         return []
     if isinstance(value, str):
@@ -483,7 +483,7 @@ def _strip_workdirs(entry: str) -> str:
 
 
 def _listable_shape(verdict: Verdict) -> str:
-    """Return the canonical spelling of a command for the allow-list; empty if it must not be listed there.
+    """Return a command's canonical spelling for the allow-list; empty if it cannot be an allow-list entry.
 
     Empty if the command was not read completely, or if its shape looks like an entry for a tool, rule or
     kind.
@@ -526,7 +526,7 @@ def _listed_name(tool: Tool) -> str:
 
 
 def _shape_as_entry(shape: str) -> str:
-    """Return a command's canonical form as an allow-list entry; empty if too long or with unknown input."""
+    """Return a canonical command as an allow-list entry; empty if it is too long or reads unknown input."""
     return shape if _UNKNOWN_INPUT not in shape and len(shape) <= MAX_ENTRY_CHARS else ""
 
 

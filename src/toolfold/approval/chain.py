@@ -173,7 +173,7 @@ class DecisionChain:
         return self.mode == "smart" and worst <= self._clears and _is_described_by_rules(analysis)
 
     def offered_answers(self, analysis: CallAnalysis) -> tuple[Answer, ...]:
-        """Return the answers offered to a person; some calls can only be approved once, not for longer."""
+        """Return the answers offered to a person for the call, such as once, for the session, or always."""
         offered = [Answer.ONCE]
         if analysis.grant_key and not analysis.verdict.unread:
             offered.append(Answer.SESSION)
@@ -187,7 +187,7 @@ class DecisionChain:
         return (*offered, Answer.DENY)
 
     def remember(self, analysis: CallAnalysis, session_id: str, answer: Answer) -> None:
-        """Store an approval answer for later calls too. Raises ConfigError if it cannot be saved.
+        """Store an approval that also applies to later calls. Raises ConfigError if it cannot be saved.
 
         "Always" adds no session grant: after the entry is removed, approval is needed again at once.
         """
@@ -202,7 +202,7 @@ class DecisionChain:
 
 
 def _is_described_by_rules(analysis: CallAnalysis) -> bool:
-    """Return True if a fully analyzed call matches danger rules and changes no settings or startup files."""
+    """Return True if danger rules fully describe the call, and it changes no settings or startup files."""
     verdict = analysis.verdict
     is_opaque = verdict.unread or not _OPAQUE_CATEGORIES.isdisjoint(_categories_of(analysis))
     return bool(verdict.findings) and not is_opaque and not _affects_protection(analysis)
@@ -219,7 +219,7 @@ def _has_approvable_kind(analysis: CallAnalysis) -> bool:
 
 
 def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:
-    """Return True if the allow-list may name a danger rule, to allow every call that matches the rule.
+    """Return True if an allow-list entry may allow all calls that match a danger rule.
 
     There can be none for critical rules, for rules about commands that cannot be analyzed, and for rules that
     protect Toolfold or files that shells run at start.

@@ -174,7 +174,7 @@ def _build_analyzer(
 
 
 def _exact_entries(config: Config) -> list[str]:
-    """Return the allow-list entries for exact calls; warn about entries for rules, which have no effect.
+    """Return the allow-list entries for exact calls; warn that entries for rules are ignored.
 
     Entries for rules are effective only in the user's own settings file.
     """

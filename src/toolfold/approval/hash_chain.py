@@ -33,7 +33,7 @@ START = Link(0, "", FIRST_HASH)
 
 
 def seal_entry(entry: Json, last: Link) -> tuple[str, Link]:
-    """Return the log line for an entry that follows `last` in the hash chain, and its number and hashes."""
+    """Return the log line of an entry that follows `last` in the hash chain, and the entry's own link."""
     chained = {**entry, "number": last.number + 1, "previous": last.hash}
     text = json.dumps(chained, ensure_ascii=True, separators=(",", ":"))
     link = Link(last.number + 1, last.hash, _hash_text(text))
@@ -133,5 +133,5 @@ def _is_object(line: str) -> bool:
 
 
 def find_last_link(lines_newest_first: Iterator[str]) -> Link:
-    """Return the number and hashes of the newest entry in the hash chain; START if there is none."""
+    """Return the number and hashes of the newest entry in the hash chain; `START` if there is none."""
     return next((link for line in lines_newest_first if (link := read_link(line))), START)

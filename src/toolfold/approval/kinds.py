@@ -28,7 +28,7 @@ DESTRUCTIVE_SERVER_PREFIX: Final = "destructive-server:"
 
 
 class FindingKinds:
-    """Maps danger rules to kinds: groups of rules that a person can allow together."""
+    """Kinds of findings: groups of danger rules that a person can allow together."""
 
     def __init__(self, groups: Mapping[str, Iterable[str]] | None = None) -> None:
         self._rules = {kind: tuple(rules) for kind, rules in (groups or {}).items()}
@@ -37,7 +37,7 @@ class FindingKinds:
     @classmethod
     @functools.cache  # the file belongs to the package and does not change while it is in use
     def shipped(cls) -> FindingKinds:
-        """Return the built-in kinds of findings, which are read on the first call."""
+        """Return the built-in kinds of findings; their file is read on the first call only."""
         text = files(__package__).joinpath("kinds.toml").read_text(encoding="utf-8")
         return cls({kind: table["rules"] for kind, table in tomllib.loads(text).items()})
 
@@ -58,7 +58,7 @@ class FindingKinds:
         return tuple(dict.fromkeys(self._covering_entries(rule)[0] for rule in rules))
 
     def are_covered(self, rules: Iterable[str], entries: Iterable[str]) -> bool:
-        """Return True if allow-list entries cover all `rules` that a command matches; False without rules."""
+        """Return True if the allow-list entries cover all `rules`; False if `rules` is empty."""
         listed = frozenset(entries)
         options = [self._covering_entries(rule) for rule in rules]
         return bool(options) and all(not listed.isdisjoint(each) for each in options)

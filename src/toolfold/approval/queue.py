@@ -81,7 +81,7 @@ class _OpenQuestion:
 
 
 class ApprovalQueue:
-    """Queue of approval questions, which another part of the program answers. Used as an approver.
+    """Queue of approval questions that another part of the program answers; can be used as an approver.
 
     `changed` is called, in the thread of the change, whenever the list of questions changes.
     """

@@ -93,7 +93,7 @@ def _looks_latin(word: str) -> bool:
 
 
 def _is_non_latin(letter: str) -> bool:
-    """Return True if a letter is not Latin or only looks like a Latin letter; `é` is Latin."""
+    """Return True if a letter belongs to another script than Latin; letters such as `é` are Latin."""
     return letter in _LATIN_LOOKALIKES or not unicodedata.name(letter, "").startswith("LATIN")
 
 

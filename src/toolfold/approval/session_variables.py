@@ -28,7 +28,7 @@ def _merge_value(old: Word | None, new: Word) -> Word:
 
 
 class SessionVariables:
-    """Environment variables exported in each shell session (`task`). Thread-safe and limited in number."""
+    """Environment variables exported in each shell session, limited in number. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -35,7 +35,7 @@ _RULES_HELP = (
 
 
 def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccount[Account]) -> None:
-    """Add `allow`, `deny` and `unset` to the commands for users or teams."""
+    """Add the commands `allow`, `deny` and `unset` to the command group for users or teams."""
 
     def change_rules(invocation: Invocation, name: str, change: Callable[[Account], Account]) -> Directory:
         before, after = change_account(invocation, name, change)
@@ -149,7 +149,7 @@ def _require_existing_rules(owner: str, rules: tuple[str, ...], known: tuple[str
 def _warn_of_denials(
     kind: str, name: str, rules: tuple[str, ...], after: Directory, including: Mapping[str, frozenset[str]]
 ) -> None:
-    """Print a warning for each newly allowed rule that a denial of the user or of a team overrides."""
+    """Print a warning for each new allow rule that a deny rule of the user or of a team overrides."""
     levels: list[tuple[str, User | Team]] = (
         [(f"team {name}", team)] if (team := after.teams.get(name)) else []
     )
@@ -176,7 +176,7 @@ def _includes(denial: str, rule: str, including: frozenset[str]) -> bool:
 
 
 def require_known_rules(invocation: Invocation, rules: tuple[str, ...]) -> dict[str, frozenset[str]]:
-    """Require that rules name known toolsets and servers; return the broader rules that include each.
+    """Check that rules name known toolsets and servers; map each rule to the broader rules that include it.
 
     Raises an error if a rule names an unknown toolset or server; prints a note for an unknown tool.
     """

@@ -84,7 +84,7 @@ class ActivityLine:
 
 
 class CallLines:
-    """Turns the events of an agent turn into lines: one for each call, search, retry and compression."""
+    """Converts the events of an agent turn to lines of text, such as one line for each tool call."""
 
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
@@ -186,7 +186,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_selection(selected: ToolsSelected) -> str:
-    """Return a text such as `8 of 300 tools sent · 40,000 tokens saved`."""
+    """Return the result of tool selection as text: `8 of 300 tools sent · 40,000 tokens saved`."""
     parts = [f"{len(selected.shown):,} of {selected.available:,} tools sent"]
     if selected.tool_search:
         parts[0] += ", the others by tool search"

@@ -1,4 +1,4 @@
-"""Let tools with declared destructive effects run without approval: named tools, or tools of a new server."""
+"""Let named tools, or the tools of a new server, run without approval despite their declared effects."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _find_tool(snapshot: Snapshot, name: str) -> Tool:
 def _make_entry(
     config: Config, target: str, name: str, server: str, effect: str, client: str, in_project: bool
 ) -> AllowedTool:
-    """Return an `approval.allowed_tools` entry; for a project's own server, one limited to that project.
+    """Return an `approval.allowed_tools` entry, limited to the project if the server is the project's own.
 
     Without `effect`, it covers the default one.
     """

@@ -84,7 +84,7 @@ Exit codes: 0 success, 1 failed, 2 wrong usage, 3 invalid configuration,
 
 @dataclass(frozen=True, slots=True)
 class StartupContext:
-    """Startup context: unparsed arguments, and the thread that already answers clients of the gateway."""
+    """State from program startup: raw arguments, and a thread that answers gateway clients meanwhile."""
 
     arguments: tuple[str, ...] = ()
     early: EarlyAnswers | EarlyHttpAnswers | None = None
@@ -134,7 +134,7 @@ class Invocation:
             return open_runtime(config, client_names=True, **{"build_index": False, **options})
 
     def settings_record(self) -> SettingsRecord:
-        """Return the record of settings changes made by Toolfold, or not accepted by the user yet."""
+        """Return the record of changes to settings files, both Toolfold's own and those not yet accepted."""
         from toolfold.config.record import SettingsRecord
 
         return SettingsRecord(self.paths().state_dir)

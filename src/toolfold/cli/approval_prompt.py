@@ -87,7 +87,7 @@ def read_line(withdrawn: threading.Event) -> str | None:
 
 
 def end_line() -> None:
-    """Write a line break after a question, not through `sys.stderr`, whose lock could block the exit."""
+    """End the line of a question with a direct write; the lock of `sys.stderr` could block the exit."""
     with contextlib.suppress(OSError, ValueError):
         os.write(sys.stderr.fileno(), b"\n")
 
@@ -123,7 +123,7 @@ def format_question(request: ApprovalRequest) -> str:
 
 
 def _working_directory(request: ApprovalRequest) -> str:
-    """Return the directory that a tool call names for its command; empty if it names none."""
+    """Return the working directory that a tool call names for its command; empty if it names none."""
     meanings = request.tool.judged_as.items()
     named = (request.args.get(name) for name, meaning in meanings if meaning is Meaning.FOLDER)
     return next((each for each in named if request.command and isinstance(each, str)), "")

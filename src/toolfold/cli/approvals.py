@@ -214,7 +214,7 @@ def _describe_coverage(entry: str) -> str:
 
 
 def _warn_about_unused_entries(config: Config) -> None:
-    """Warn about allow-list entries that have no effect while commands run on the local backend."""
+    """Warn about allow-list entries that can never apply, if commands run on the local backend."""
     from toolfold.approval.factory import ineffective_entries
 
     if config.terminal.backend != "local":

@@ -255,7 +255,7 @@ def validate_url(url: str, variable: str) -> None:
 
 
 def warn_about_missing_token(config: Config, url: str, variable: str) -> None:
-    """Print a warning if the gateway at the URL needs a token, and no variable with a token is named."""
+    """Print a warning if the gateway at the URL needs a token, but no variable with a token is given."""
     from toolfold.gateway.tokens import open_tokens
 
     if not url or variable or config.gateway.allow_anonymous:

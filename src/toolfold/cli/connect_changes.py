@@ -82,7 +82,7 @@ def _print_undo_result(config: Config, step: FileChange, became: str) -> None:
 
 
 def format_file_option(file: Path | None) -> str:
-    """Return the option `--file` as it must be repeated in another command; empty if it was not given."""
+    """Return the option `--file` for a command that is suggested to the user; empty without a file."""
     return f" --file {escape_text(shlex.quote(str(file)))}" if file else ""
 
 

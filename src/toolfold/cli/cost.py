@@ -236,7 +236,7 @@ class SessionSimulator:
         """The tools that were called, latest last."""
 
     def select_tools(self, text: str, calls: Sequence[str]) -> tuple[str, ...]:
-        """Return the tools selected for the next message; `calls` names the tools the model calls next."""
+        """Return the tools selected for the next message; `calls` are the tools that the model then calls."""
         from toolfold.turn.conversation import MAX_USED_TOOLS, MAX_USER_TEXTS, Conversation
 
         self._texts = [*self._texts, text][-MAX_USER_TEXTS:]
@@ -249,7 +249,7 @@ class SessionSimulator:
 
 
 class MessageMeasurer:
-    """Counts the tokens of each message of a conversation, and finds and selects tools for it."""
+    """Measures the messages of a conversation: counts their tokens, and ranks and selects tools for each."""
 
     def __init__(
         self, retriever: Retriever, tools: Snapshot, counter: TokenCounter, session: SessionSimulator

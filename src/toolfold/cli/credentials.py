@@ -234,7 +234,7 @@ def require_per_user_server(invocation: Invocation, server: str) -> None:
 
 
 def find_user_id(invocation: Invocation, user: str | None) -> str:
-    """Return the id of the named user or, if no user is named, the id of the installation itself."""
+    """Return the id of the named user; without a name, the id for credentials that belong to no user."""
     from toolfold.credentials import OWNER
 
     return OWNER if user is None else open_users(invocation).directory().require_user(user).id

@@ -217,7 +217,7 @@ def check_proxy(config: Config) -> Iterator[DoctorFinding]:
 
 
 def _check_base_urls(config: Config) -> Iterator[DoctorFinding]:
-    """Report base URLs in environment variables that point to the proxy."""
+    """Check the base URLs in environment variables that point to the proxy."""
     host, port = config.gateway.host, config.gateway.port
     for name, path in (("OPENAI_BASE_URL", "/v1"), ("ANTHROPIC_BASE_URL", "")):
         url = urlsplit(config.environment.get(name, ""))

@@ -29,7 +29,7 @@ class _NoAnswer(Exception):
 
 
 class ElicitationPrompt:
-    """Asks a server's question on standard error and reads standard input, one question at a time."""
+    """Asks the user an MCP server's questions on standard error, and reads answers from standard input."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -234,7 +234,7 @@ class EnrichmentSession:
         raise NotFound(f"no client {name!r} is connected. {connected}.")
 
     def select_usable(self, client: ConnectedClient, tools: Sequence[Tool]) -> list[Tool]:
-        """Return the tools that a gateway client may use, because its model must not see other tools."""
+        """Return those of the tools that a gateway client may use; its model must not see the others."""
         usable = [tool for tool in tools if tool.name in client.tools]
         if len(usable) < len(tools):
             left_out = format_count(len(tools) - len(usable), "tool")
@@ -344,7 +344,7 @@ class EnrichmentSession:
         return 0
 
     def print_contribution(self, tools: Sequence[Tool]) -> int:
-        """Print stored example messages in the format of the built-in phrasebook."""
+        """Print stored example messages in the file format of the built-in ones, for contributing them."""
         from dataclasses import replace
 
         from toolfold.retrieval.message_store import format_record

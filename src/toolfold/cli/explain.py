@@ -210,7 +210,7 @@ def _print_report(report: Mapping[str, Any], show_all: bool) -> None:
 
 
 def _print_request(request: Mapping[str, Any]) -> None:
-    """Print the tools in the tool array and those next to the message, unless placement is `replace`."""
+    """Print where a request contains its tools: in the tool array or next to the message."""
     if request["placement"] == "replace":
         return
     array, tail = request["array"], request["tail"]

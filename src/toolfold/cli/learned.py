@@ -129,7 +129,7 @@ def _set_learning(invocation: Invocation, *, enabled: bool) -> None:
 
 
 def open_learned_store(invocation: Invocation) -> LearnedMessageStore:
-    """Open the learned messages of the configured store."""
+    """Open the store of learned messages, in the shared database or in a local file."""
     from toolfold.retrieval.learned_store import open_learned
 
     config = invocation.load_config(quiet=True)

@@ -113,7 +113,7 @@ def logout(invocation: Invocation, name: str, user: str | None) -> None:
 def _open_logins(
     invocation: Invocation, server: str, user: str | None, *, needs_credentials: bool = True
 ) -> tuple[LoginStore, Mapping[str, str]]:
-    """Return the login store of a user or the installation, and the variables for `${NAME}` references.
+    """Return the store of a user's or the installation's logins, and the values of `${NAME}` references.
 
     Unless `needs_credentials` is set, credentials that cannot be decrypted count as none.
     """

@@ -97,7 +97,7 @@ def _find_held_tools(config: Config, names: Sequence[str]) -> list[tuple[str, He
 def _warn_about_suspicions(
     config: Config, names: Sequence[str], held: Collection[str], tool_names: ToolNames
 ) -> None:
-    """Warn about usable tools whose text looks like instructions to the model; many are false alarms."""
+    """Warn about tools in use whose text looks like instructions to the model (prompt injection)."""
     from toolfold.sources.mcp.listing_cache import ListingCache
 
     cache, trust = ListingCache(config.paths.cache_dir / "mcp"), load_trust(config, ())

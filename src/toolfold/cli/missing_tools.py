@@ -36,7 +36,7 @@ def explain_missing_tool(runtime: Runtime, name: str) -> str:
 
 
 def _find_own_name(name: str, prefix: str) -> str:
-    """Return a tool's name without its server's prefix; empty if it does not start with the prefix."""
+    """Return a tool's name without its server's prefix; empty if the name does not have the prefix."""
     for whole in (name, name.removeprefix("mcp_")):
         if whole.startswith(prefix) and whole != prefix:
             return whole.removeprefix(prefix)

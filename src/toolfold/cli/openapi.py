@@ -242,7 +242,7 @@ def _choose_name(name: str | None, document: OpenApiDocument, source: str) -> st
 
 
 def _choose_url(document: OpenApiDocument, source: str, base_url: str | None) -> str:
-    """Return the base URL of requests; a URL in the document may be relative to the document's own URL."""
+    """Return the base URL for requests: `base_url`, or the document's first server URL made absolute."""
     listed = document.list_servers()
     found = base_url or (listed[0] if listed else "/")
     origin = source if source.startswith(("http://", "https://")) else ""
@@ -274,7 +274,7 @@ def _choose_variables(api: str, schemes: Sequence[SecurityScheme], auth: Sequenc
 
 
 def _require_chosen_variables(plan: ApiPlan, config: Config, auth: Sequence[str]) -> None:
-    """Raise UsageError if an environment variable is set that the document, not the user, has named.
+    """Raise UsageError if a variable whose name was derived from the document is set in the environment.
 
     The document determines the suggested name by its title, and the URL to which the value is sent: one with
     the title "Github" would get GITHUB_TOKEN.

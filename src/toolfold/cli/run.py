@@ -54,7 +54,7 @@ Exit codes:
 @click.option("-q", "--quiet", is_flag=True, help="Do not print tool calls and usage to standard error.")
 @click.pass_obj
 def command(invocation: Invocation, message: str, options: AgentOptions, as_json: bool, quiet: bool) -> int:
-    """Let an agent work on MESSAGE and print its answer. MESSAGE - reads standard input.
+    """Let an agent work on MESSAGE (`-` to read standard input) and print its answer.
 
     Standard output has only the answer; tool calls and usage are printed to standard error. If nobody can
     be asked for approval, calls that need it are refused.

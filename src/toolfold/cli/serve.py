@@ -95,7 +95,7 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
 
 @dataclass(frozen=True, slots=True)
 class _HttpRecord:
-    """Record of list responses: its file, the thread that sends it during startup, the gateway's address."""
+    """Recorded list responses: their file, the thread that sends them at startup, the gateway's address."""
 
     file: Path | None
     early: EarlyHttpAnswers | None
@@ -103,7 +103,7 @@ class _HttpRecord:
 
 
 def _find_early_answers(invocation: Invocation, address: tuple[str, int]) -> EarlyHttpAnswers | None:
-    """Return the thread that answers clients during startup; stop it if it listens on another address."""
+    """Return the thread that answers clients during startup; stop it if its address is another one."""
     from toolfold.gateway.early_http import EarlyHttpAnswers
 
     early = invocation.early
@@ -215,7 +215,7 @@ def _require_toolsets(runtime: Runtime, toolsets: tuple[str, ...] | None) -> tup
 
 
 def _prepare_process() -> None:
-    """Make the process respond faster: garbage collection skips the objects that exist now."""
+    """Tune garbage collection and thread switching of the process for faster responses."""
     from toolfold.sources.mcp.sdk_compat import load_sdk
 
     load_sdk()  # the largest part of the heap, and needed at once
@@ -224,7 +224,7 @@ def _prepare_process() -> None:
 
 
 def open_listening_socket(host: str, port: int) -> socket.socket:
-    """Open the listening socket, before slow imports and before any server is started.
+    """Open the listening socket; called first, before slow imports and the start of MCP servers.
 
     A port in use is reported at once, and a client that connects early waits instead of being refused.
     """
@@ -240,7 +240,7 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
 
 
 def _bind_error_hint(error: Exception) -> tuple[str, str]:
-    """Return the setting that made the gateway fail to listen, and advice for the user."""
+    """Return the setting that caused an error in binding the socket, and advice for the user."""
     if isinstance(error, socket.gaierror | UnicodeError):
         return "gateway.host", f"The host name was not found. {_HOST_HINT}"
     number = getattr(error, "errno", None)
@@ -353,7 +353,7 @@ def _record_listings(config: Config, guard: AccessPolicy, record: _HttpRecord) -
 
 
 def _open_proxy(runtime: Runtime, guard: AccessPolicy, host: str, port: int) -> list[Proxy]:
-    """Return a list with the model proxy; an empty list if the proxy is turned off."""
+    """Return a one-element list with the model proxy; an empty list if the proxy is turned off."""
     from toolfold.proxy import Proxy
 
     if not runtime.config.proxy.enabled:
@@ -377,7 +377,7 @@ def _make_approver(config: Config) -> PageApprover | None:
 def _open_dashboard(
     runtime: Runtime, approver: PageApprover | None, guard: AccessPolicy, host: str, port: int
 ) -> list[DashboardApp]:
-    """Return a list with the dashboard; an empty list if the dashboard is turned off."""
+    """Return a one-element list with the dashboard; an empty list if the dashboard is turned off."""
     from toolfold.dashboard import Dashboard
 
     if approver is None:
@@ -393,7 +393,7 @@ def _open_dashboard(
 def _open_login_pages(
     runtime: Runtime, guard: AccessPolicy, dashboards: list[DashboardApp], host: str, port: int
 ) -> list[LoginPages]:
-    """Return a list with the pages on which users log in to MCP servers; empty if their URL is not known."""
+    """Return a one-element list with the MCP login pages; an empty list if their URL is not known."""
     from toolfold.gateway.login_pages import LoginPages
 
     url = _find_public_url(runtime.config, guard, host, port)
@@ -406,7 +406,7 @@ def _open_login_pages(
 
 
 def _find_public_url(config: Config, guard: AccessPolicy, host: str, port: int) -> str:
-    """Return the origin of the gateway as browsers know it; empty if it is not configured."""
+    """Return the gateway's URL without a path, as browsers reach it; empty if it is not known."""
     for known in (config.gateway.url, config.dashboard.oidc.url, config.gateway.oauth.resource):
         if known:
             parts = urlsplit(known)
@@ -496,7 +496,7 @@ class Drain:
     seconds: float
 
     def start(self, stop: Callable[[], object]) -> bool:
-        """Report the gateway as not ready and start a timer that stops it; return False to stop at once."""
+        """Start the drain period and call `stop` at its end; return False if the gateway must stop now."""
         if not self.seconds or self.readiness.is_draining:  # a second signal ends the waiting
             return False
         self.readiness.is_draining = True

@@ -180,7 +180,7 @@ def find_server_file(invocation: Invocation, name: str, in_project: bool) -> Pat
 
 @contextmanager
 def changing_settings(invocation: Invocation, file: Path) -> Iterator[SettingsRecord]:
-    """Yield the record in which the caller must note the change that it makes to a settings file.
+    """Context manager for changing a settings file; yields the record in which to note the change.
 
     A project that was trusted before the change stays trusted.
     """
@@ -230,7 +230,7 @@ def open_server_pool(config: Config, names: Sequence[str]) -> Iterator[McpServer
 
 
 def load_trust(config: Config, exclude: Sequence[str]) -> Trust:
-    """Load the trust policy, which knows the cached tools of all servers except `exclude`.
+    """Load the trust policy for MCP servers, with the cached tools of all servers except `exclude`.
 
     The policy compares tool names with these tools, to detect imitations.
     """
@@ -344,7 +344,7 @@ def list_destructive_tools(probe: ServerProbe) -> list[str]:
 
 
 def print_problems(server: str, problems: Sequence[str], *, limit: int = MAX_PROBLEMS_SHOWN) -> None:
-    """Warn about problems in a server's tool list, which do not affect its valid tools."""
+    """Print warnings about problems in a server's tool list."""
     for problem in problems[:limit]:
         print_warning(make_line_visible(f"{server}: {problem}"))
     if len(problems) > limit:

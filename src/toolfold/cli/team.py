@@ -152,7 +152,7 @@ def leave(invocation: Invocation, name: str, user: str) -> None:
 
 
 def print_lost_limits(team: Team) -> None:
-    """Print the limits of a team, which no longer apply to a member who leaves the team."""
+    """Print the limits of a team that a user leaves, because they no longer apply to the user."""
     from toolfold.users.quotas import format_limit
 
     if team.limits:

@@ -244,7 +244,7 @@ def _detail_rows(row: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _format_learned(learned: dict[str, Any]) -> str:
-    """Return the learned messages of a tool as text: number, clients, last use; empty if there are none."""
+    """Summarize the learned messages of a tool: their number, clients and last use; empty if none exist."""
     if not learned["messages"]:
         return ""
     clients = format_count(learned["clients"], "client")

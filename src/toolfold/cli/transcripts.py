@@ -52,7 +52,7 @@ def read_transcript(record: SessionRecord, messages: Sequence[MessageRecord]) ->
 
 
 def _real_call(call: ToolCall) -> ToolCall:
-    """Return the tool call inside a call of the bridge tool `tool_call`; return any other call unchanged."""
+    """Return the inner call of a call to `tool_call`, which calls other tools; return other calls as is."""
     from toolfold.errors import CallError
     from toolfold.turn import unwrap
 

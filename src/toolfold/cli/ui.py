@@ -66,7 +66,7 @@ def command(invocation: Invocation, host: str, port: int | None, no_browser: boo
 async def _serve(
     runtime: Runtime, approver: PageApprover, listening: socket.socket, redirect: Path | None
 ) -> None:
-    """Serve the dashboard until the program is stopped; open it in a browser through the file `redirect`."""
+    """Serve the dashboard until the program is stopped; open it in a browser if `redirect` is given."""
     from toolfold.dashboard import Dashboard
     from toolfold.dashboard.app import make_standalone_app
 

@@ -266,7 +266,7 @@ def explain(invocation: Invocation, name: str, tool: str, as_json: bool) -> None
 
 
 def _explain_tool(invocation: Invocation, tokens: TokenStore, user: User, tool: str) -> AccessExplanation:
-    """Return whether a user may use a tool. Raises NotFound if there is no such tool."""
+    """Explain whether a user may use a tool. Raises NotFound if the tool does not exist."""
     from toolfold.cli.missing_tools import explain_missing_tool
     from toolfold.gateway.user_access import AccessExplanation, explain_access
 
@@ -286,7 +286,7 @@ def _explain_tool(invocation: Invocation, tokens: TokenStore, user: User, tool: 
 
 
 def _describe_stored_rules(directory: Directory, user: User, rule: str) -> str:
-    """Return a sentence about the rules that name a tool which does not exist; empty if there are none."""
+    """Return a sentence about stored rules for a tool that does not exist; empty if there are none."""
     levels = directory.list_levels(user.id)
     found = [f"{level} allows {rule}" for level, each in levels if rule in each.allowed]
     found += [f"{level} denies {rule}" for level, each in levels if rule in each.denied]
@@ -296,7 +296,7 @@ def _describe_stored_rules(directory: Directory, user: User, rule: str) -> str:
 
 
 def _explain_model(tokens: TokenStore, user: User, rule: str) -> AccessExplanation:
-    """Return whether a user may use a model, or the configured key of a model provider."""
+    """Explain whether a user may use a model, or the configured key of a model provider."""
     from toolfold.gateway.user_access import AccessExplanation
 
     directory = tokens.users.directory()
@@ -318,7 +318,7 @@ def _list_keyless_tokens(tokens: TokenStore, user: User) -> tuple[tuple[str, str
 
 
 def _describe_login(user: User, config: Config) -> list[GatewayClient]:
-    """Return a list with the client of a user who logs in by OAuth; empty if the user cannot log in."""
+    """Return a one-element list with the client of a user's OAuth login; empty if the user cannot log in."""
     from toolfold.gateway.tokens import LOGIN_CLIENT_PREFIX, GatewayClient
 
     oauth = config.gateway.oauth
@@ -366,7 +366,7 @@ def describe_user(user: User, directory: Directory, clients: list[GatewayClient]
 
 
 def open_users(invocation: Invocation) -> UserStore:
-    """Open the users and teams of the configured store."""
+    """Open the store of users and teams, in the shared database or in a local file."""
     return open_user_tokens(invocation).users
 
 

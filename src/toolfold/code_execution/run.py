@@ -160,7 +160,7 @@ class CodeRun:
         self._dropped_bytes += len(data) - min(room, len(data))
 
     async def _read_frames(self, running: RunningCommand) -> AsyncIterator[tuple[bytes, bytes]]:
-        """Yield the kind and content of each message from `relay.py`; the kind is empty for other text."""
+        """Yield each message from `relay.py` as its kind and content; other output gets an empty kind."""
         prefix, pending = self._token.encode() + b" ", b""
         while data := await running.read():
             *lines, pending = (pending + data).split(_LINE_END)

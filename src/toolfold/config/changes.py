@@ -75,7 +75,7 @@ def keep_fixed_settings(before: Config, now: Config) -> Config:
 def _hold_loosened_servers(
     before: Config, now: Config, held: Collection[str], *, is_own_change: bool
 ) -> tuple[Config, frozenset[str]]:
-    """Undo changes in the settings `now` that give a server more trust; return settings and undone keys.
+    """Undo changes that loosen trust settings of servers; return the settings and the undone keys.
 
     Keys in `held` stay held back, whoever made later changes.
     """
@@ -119,7 +119,7 @@ def hold_edits(
 
 
 def _value_to_keep(before: Config, now: Config, key: str) -> Any:
-    """Return the value of a setting until its change is accepted: the old one, plus newly disabled tools."""
+    """Return a setting's value until its change is accepted; new restrictions apply at once."""
     earlier, later = _get_by_path(before, key), _get_by_path(now, key)
     if key not in _RESTRICTIONS:
         return earlier
@@ -136,7 +136,7 @@ def _is_looser(server: McpServerSettings, earlier: McpServerSettings | None, fie
 
 
 def _strict_value(earlier: McpServerSettings | None, field: str) -> str:
-    """Return a server setting's value before the change; for a new server, the default."""
+    """Return the value of a server's setting before the change; its default if the server is new."""
     value: str = McpServerSettings.model_fields[field].default if earlier is None else getattr(earlier, field)
     return value
 

@@ -58,7 +58,7 @@ def build_settings(tree: Node) -> tuple[Settings, list[str]]:
 def transform_settings(
     node: Node, change: Transform, owner: type[Section] = Settings, path: KeyPath = ()
 ) -> Node:
-    """Return a tree of settings with `change` applied to each setting; a setting set to None is removed."""
+    """Return a tree of settings with `change` applied to each; one for which it returns None is removed."""
     if not isinstance(node.value, dict):
         return node
     items: dict[str, Node] = {}
@@ -111,7 +111,7 @@ def expand_section(node: Node, field: FieldInfo) -> Node:
 
 
 def _empty_if_null(node: Node) -> Node:
-    """Return an empty section if the settings file has only the section's name, which is allowed."""
+    """Return an empty section for a null value, which stands for a section without content."""
     return Node({}, node.location) if node.value is None else node
 
 

@@ -115,13 +115,13 @@ def unknown_setting_error(
 
 
 def section_type(field: FieldInfo) -> type[Section] | None:
-    """Return the class of a settings field that is a section; None for any other field."""
+    """Return the section class that is the type of a settings field; None if it is not a section."""
     kind = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, Section) else None
 
 
 def entry_type(field: FieldInfo) -> type[Section] | None:
-    """Return the class of the named entries of a setting, such as servers; None if it has no such entries."""
+    """Return the class of the entries in a mapping setting, such as servers; None for other settings."""
     held = value_field(field)
     return section_type(held) if held else None
 

@@ -117,7 +117,7 @@ class _FileDraft:
 
     @property
     def mode(self) -> int | None:
-        """Return the file mode with which to write the settings; None keeps the mode of a project's file."""
+        """Return the file mode for writing the settings; None keeps the mode, for a project's file."""
         return None if self.file.name == PROJECT_FILE else PRIVATE_MODE
 
     def mode_warnings(self) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def stat_plain_file(path: Path) -> Signature | None:
 
 
 def have_signatures(paths: Iterable[tuple[str, Signature]]) -> bool:
-    """Return True if every path is a regular or missing file that still has its signature.
+    """Return True if all paths are regular or missing files whose metadata still equals their signature.
 
     Does the same as comparing with `stat_plain_file`, in less time: it is done several times for every call.
     """

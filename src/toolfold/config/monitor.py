@@ -186,7 +186,7 @@ class SettingsMonitor:
             return [why for path, why in (unrecorded | pending).items() if path in wanted]
 
     def find_other_calls(self) -> list[str]:
-        """Return tool calls of other runtimes that run now, or whose processes may still be running."""
+        """Describe the tool calls of other runtimes that run now or whose processes may still be running."""
         found = []
         with self._lock, contextlib.suppress(OSError):
             for file in sorted(self._notes.iterdir())[:_MAX_CALL_FILES]:
@@ -208,7 +208,7 @@ class SettingsMonitor:
         return have_signatures(self._signatures)
 
     def _new_note_name(self) -> str:
-        """Return a name for the file that records a running tool call: process id and random digits."""
+        """Return a new name for the file that records a tool call: process id, start time, random digits."""
         pid = os.getpid()
         if self._owner[0] != pid:
             self._owner = pid, _start_time(pid) or ""
@@ -244,7 +244,7 @@ class SettingsMonitor:
             return sys.maxsize
 
     def _classify_change(self, each: WatchedPath, before: PathState, now: PathState) -> None:
-        """Report the change of a settings file, and record it as pending, unless the user made it."""
+        """Report a changed settings file and record the change as pending, unless the user made it."""
         if self._is_user_change(each.path, before, now):
             self._unrecorded.pop(each.path, None)
             return
@@ -305,7 +305,7 @@ class SettingsMonitor:
             self._report_change(path, during)
 
     def _write_call_note(self, name: str, call: str) -> None:
-        """Write the call and the settings' state to a file, which is checked if this process is killed."""
+        """Record the call and the settings' state in a file, to find changes if this process is killed."""
         if not self._noted_states:
             states = self._known_states.items()
             self._noted_states = json.dumps(
@@ -448,7 +448,7 @@ def _recover_call(noted: dict[str, object], watched: dict[str, WatchedPath], rec
 
 
 def _note_owner(file: Path) -> tuple[int, str]:
-    """Return the process id (0 if unknown) and start time from the name of a file that records a call."""
+    """Return the id (0 if unknown) and start time of the process that a call's file name contains."""
     pid, began = [*file.name.split("-"), "", ""][:2]
     return (int(pid) if pid.isdecimal() else 0), began
 

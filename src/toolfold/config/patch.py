@@ -134,7 +134,7 @@ def _replace_list_items(text: str, node: Any, value: Any) -> str | None:
 
 
 def _item_line_span(text: str, item: Any) -> tuple[int, int] | None:
-    """Return the start and end of the line of a YAML list item; None if the item is not one whole line."""
+    """Return the start and end of a YAML list item's line; None if the item is not exactly one line."""
     start, end = item.start_mark.index, _node_end(text, item)
     begin = _line_start(text, start)
     simple = item.id == "scalar" and _LIST_DASH.fullmatch(text, begin, start) and "\n" not in text[start:end]

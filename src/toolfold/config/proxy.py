@@ -1,4 +1,4 @@
-"""Settings of the model proxy, which shortens the tools of model requests that pass through it."""
+"""Settings of the model proxy, which reduces the tools in model requests that pass through it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PriceSettings(Section):
 
 
 class ProxySettings(Section):
-    """Settings of the model proxy: where it sends model requests, and whether it shortens their tools."""
+    """Settings of the model proxy: where it sends model requests, and whether it reduces their tools."""
 
     enabled: bool = Field(
         default=True,

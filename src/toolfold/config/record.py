@@ -56,7 +56,7 @@ class PendingChange:
 
 
 class SettingsRecord:
-    """The record of settings changes in one state directory. Safe for threads and processes."""
+    """Record of settings changes in one state directory. Safe for concurrent threads and processes."""
 
     def __init__(self, state_dir: Path) -> None:
         self.directory = state_dir / "settings"

@@ -208,7 +208,7 @@ class McpSettings(Section):
     )
 
     def listing_wait(self, *, behind_gateway: bool) -> float:
-        """Return the seconds to wait for a server's first tool list; the default is lower in a gateway."""
+        """Return the seconds to wait for a server's first tool list; by default, a gateway waits less."""
         if behind_gateway and "wait_seconds" not in self.model_fields_set:
             return min(self.wait_seconds, GATEWAY_WAIT_S)
         return self.wait_seconds

@@ -163,7 +163,7 @@ class RerankerSettings(Section):
 
 
 class ToolSearchSettings(Section):
-    """Settings of the bridge tools, with which the model finds tools that it was not shown."""
+    """Settings of tool search, with which the model finds tools that it was not sent."""
 
     enabled: Switch = Field(
         default="auto",
@@ -231,7 +231,7 @@ class ToolSearchSettings(Section):
         return min(value, int(info.data.get("max_search_limit", value)))
 
     def max_shown_tools(self, *, behind_gateway: bool) -> int | None:
-        """Return how many tools may be sent before tools are deferred to tool search; None for no limit."""
+        """Return the number of tools above which tools are hidden behind tool search; None for no limit."""
         if behind_gateway and "threshold_tools" not in self.model_fields_set:
             return GATEWAY_MAX_TOOLS
         return self.threshold_tools or None
@@ -377,16 +377,16 @@ class ToolsSettings(Section):
 
     @property
     def max_selected(self) -> int:
-        """Return how many tools to select for a message if it is unclear which tools it needs."""
+        """Return the maximum number of tools to select for a message."""
         return max(self.rag_top_k, 2 * self.rag_top_k if self.rag_max_k is None else self.rag_max_k)
 
     def count_selected(self, probable: int) -> int:
-        """Return how many tools to select: `probable`, limited to the range `rag_top_k` to `max_selected`."""
+        """Return the number of tools to select: `probable`, but from `rag_top_k` to `max_selected`."""
         return min(max(self.rag_top_k, probable), self.max_selected)
 
     @property
     def need_threshold(self) -> float:
-        """Return how probable it must be that a message needs a tool, for tools to be selected for it."""
+        """Return the minimum probability that a message needs any tool, below which none is selected."""
         if "rag_need" not in self.model_fields_set and self.tool_search.enabled == "on":
             return SEARCH_NEED_THRESHOLD
         return self.rag_need
@@ -592,7 +592,7 @@ class SshSettings(Section):
 
 
 class SandboxSettings(Section):
-    """Settings of the `sandbox` backend: the files that commands see besides the project and the system."""
+    """Settings of the `sandbox` backend: additional files that commands in the sandbox can read."""
 
     visible: tuple[PathValue, ...] = Field(
         default=(),

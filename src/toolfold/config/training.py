@@ -37,7 +37,7 @@ class TrainingParameter(Section):
 
 
 class TrainingEnvironment(Section):
-    """An environment in which models are trained, by a command on this machine or a trainer over HTTP."""
+    """An environment for training models, by a command on this machine or by a trainer over HTTP."""
 
     description: Annotated[Text, Field(max_length=500)] = Field(
         default="",

@@ -41,7 +41,7 @@ def get_trust_state(directory: Path, paths: Paths) -> TrustState:
 
 
 def is_still_trusted(config: Config) -> bool:
-    """Return True if the project is trusted and has not changed since the settings were loaded."""
+    """Return True if the project was trusted when the settings were loaded and is still trusted."""
     if not config.project_trusted or config.project_vouched_for:
         return config.project_trusted
     return get_trust_state(config.paths.project_dir, config.paths) == "trusted"

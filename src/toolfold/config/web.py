@@ -46,7 +46,7 @@ Network = Annotated[Text, AfterValidator(_check_network)]
 
 
 class SearchSettings(Section):
-    """Settings of the search service of `web_search`."""
+    """Settings of the search service that the tool `web_search` uses."""
 
     backend: SearchBackendName = Field(
         default="auto",

@@ -36,7 +36,7 @@ _MAX_BACKUPS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """One logged change of a program's configuration file. The log file uses these field names."""
+    """One logged change of a program's configuration file; its field names are the keys in the log."""
 
     client: ProgramName
     file: str
@@ -82,14 +82,14 @@ class FileEditor(Protocol):
         """Read a file again. May raise ConfigError if its settings have changed since `seen` was read."""
 
     def repeat(self, before: ClientFile, change: FileChange) -> bytes:
-        """Return the content of a file after the logged change is made to `before`."""
+        """Return the content that results if the logged change is made to the file `before` again."""
 
     def revert(self, current: ClientFile, before: ClientFile | None, change: FileChange) -> bytes:
         """Return the file's content without the logged change; `before` is None if the backup is lost."""
 
 
 class GatewayEditor:
-    """Adds the gateway to MCP clients' files, and removes it."""
+    """Editor that adds the gateway to the configuration files of MCP clients, and removes it."""
 
     def load(self, change: FileChange) -> ClientFile:
         return load_client_file(require_client(change.client), Path(change.file))
@@ -189,7 +189,7 @@ class ChangeLog:
         return current, _read_backup(change)
 
     def plan_removal(self, change: FileChange, before: ClientFile | None = None) -> tuple[ClientFile, bytes]:
-        """Return the client's file, and its content without the change but with all other edits.
+        """Return a client's file, and its content without the logged change but with all other edits.
 
         `before` is the file as it was before the user was asked.
         """
@@ -284,7 +284,7 @@ def _write_backup(client_file: ClientFile) -> Path:
 
 
 def _prepare_change(change: FileChange, client_file: ClientFile) -> FileChange:
-    """Create missing directories and a backup of the file; return the change with both recorded."""
+    """Create missing directories and a backup of the file; return the change with their paths added."""
     directory = client_file.target.parent
     missing = [str(each) for each in (directory, *directory.parents) if not each.exists()]
     try:
@@ -305,7 +305,7 @@ def _remove_leftovers(change: FileChange) -> None:
 
 
 def _read_backup(change: FileChange) -> bytes | None:
-    """Return the content that a client's file had before the change, from the backup. Raises ConfigError."""
+    """Return a client's file content before the change, from the backup. Raises ConfigError if it is lost."""
     if not change.before:
         return None
     try:
