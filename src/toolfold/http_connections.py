@@ -165,7 +165,7 @@ class ConnectionPool:
 
 
 async def connect_to_first(addresses: Sequence[AddressInfo]) -> socket.socket:
-    """Return a connection to the first address that accepts it. Raises OSError.
+    """Return a socket connected to the first address that accepts a connection. Raises OSError.
 
     The next address is tried if one does not answer soon, because IPv6 may lead nowhere. Event loops other
     than asyncio's have no option for that.
@@ -255,7 +255,7 @@ class Connection(asyncio.Protocol):
         return True
 
     async def send(self, head: bytes, body: bytes | AsyncIterator[bytes], timeout_s: float | None) -> bool:
-        """Send a request; a streamed body is sent as its chunks arrive. Without a timeout, wait forever.
+        """Send a request, streaming its body if it is an iterator; wait forever if `timeout_s` is None.
 
         Returns False if the server closed the connection or responded before it had read everything; there
         may be a response. Raises ExchangeFailed if the server does not read.

@@ -32,7 +32,7 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 def find_excess(
     document: bytes, *, max_items: int = MAX_JSON_ITEMS, max_depth: int = MAX_JSON_DEPTH
 ) -> str | None:
-    """Return the limit exceeded by a JSON document, as text for an error message; None if there is none."""
+    """Return which limit a JSON document exceeds, as text for an error message; None if it exceeds none."""
     opened = _count(document, _OPENING)
     is_flat = opened <= max_depth and 1 + opened + _count(document, _SEPARATING) <= max_items
     is_small = len(document) <= _MAX_SMALL_BYTES
@@ -88,7 +88,7 @@ def _measure_depth(outside: bytes) -> int:
 
 
 def _read_steps(outside: bytes) -> memoryview:
-    """Return +1 for each opening and -1 for each closing bracket in JSON text whose strings were removed.
+    """Return the brackets of JSON text without strings as numbers: +1 for opening, -1 for closing.
 
     Twice as many brackets as are opened have closed all of them: what follows is not part of it.
     """

@@ -1,4 +1,4 @@
-"""Learn from use: the message or search before a successful call becomes an example message of the tool.
+"""Learn from usage: a message or search that led to a successful call becomes an example for the tool.
 
 Sessions report the user's message, dispatch reports every call that ended; nothing of a tool's result is read
 except whether it succeeded and, for `tool_search`, which tools were found. Secrets are removed. The work is
@@ -48,7 +48,7 @@ SEARCH_LIFETIME_S = 600.0
 
 @dataclass(slots=True)
 class _Request:
-    """Request of a session: a user message or a tool search, and the tools called for it."""
+    """A user message or tool search in a session, and the tools called for it."""
 
     texts: tuple[str, ...]
     """The texts that may be learned; empty if the message is too long."""
@@ -138,7 +138,7 @@ class UsageTracker:
         return self._retriever.learned.enabled
 
     def note_message(self, session_id: str, client: str, text: str, turn: Turn) -> None:
-        """Record the user's latest message in a session; repeating the same text starts no new request."""
+        """Record the user's latest message in a session, unless it repeats the previous message."""
         if not self.enabled or not text:
             return
         digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
@@ -225,7 +225,7 @@ class UsageTracker:
         self._worker.add(learn)
 
     def _weaken_uncalled(self, requests: Sequence[_Request], client: str) -> None:
-        """Lower the weight of learned messages whose tools matched earlier requests but were not called."""
+        """Lower the weight of learned messages whose tools were offered for a request but not called."""
         for request in requests:
             if request.called and len(request.texts) == 1 and request.turn is not None:
                 self._worker.add(functools.partial(self._count_misses, request, client))

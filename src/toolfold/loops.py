@@ -44,7 +44,7 @@ class EscapedException(Exception):
 
 
 def make_network_loop() -> asyncio.AbstractEventLoop:
-    """Return a new event loop for many small messages: from uvloop if installed, otherwise asyncio."""
+    """Return a new event loop for network traffic: from uvloop if installed, otherwise from asyncio."""
     try:
         import uvloop
     except ImportError:  # such as on Windows
@@ -83,7 +83,7 @@ class EventLoops:
         *parts: Any,
         max_threads: int = MAX_HANDLER_THREADS,
     ) -> Any:
-        """Call code of a tool or plugin with a time limit; `sys.exit` ends only the call.
+        """Call code of a tool or plugin with a time limit; `sys.exit` in the code does not end the process.
 
         Cancelling the wait also cancels the code. Raises CallTimeout, EscapedException, or what the code
         raised.
@@ -235,7 +235,7 @@ class EventLoops:
 
 
 class NowaitContext(Protocol[T_co]):
-    """Context manager that can often be entered and exited without blocking."""
+    """Context manager with methods that enter or exit it only if this does not block."""
 
     def __enter__(self) -> T_co: ...
 
@@ -249,7 +249,7 @@ class NowaitContext(Protocol[T_co]):
 
 
 class _ManagedContext(Generic[T]):
-    """Context manager entered in a thread for a waiting caller; exited if the caller stops waiting."""
+    """Context manager that is entered in a thread and exited even if the waiting caller is cancelled."""
 
     def __init__(self, manager: contextlib.AbstractContextManager[T]) -> None:
         self._manager, self._lock = manager, threading.Lock()
@@ -265,7 +265,7 @@ class _ManagedContext(Generic[T]):
         return value
 
     def abandon(self) -> None:
-        """Exit the context manager for a cancelled caller; if entering still runs, exit when it is done."""
+        """Exit the context manager because the caller was cancelled, after entering it has finished."""
         with self._lock:
             self._is_abandoned = True
             is_entered = self._is_entered
@@ -468,7 +468,7 @@ def _task_result(task: asyncio.Future[Any]) -> Any:
 
 
 def _run_in_new_thread(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in a new thread and wait for it, because this thread's loop is running."""
+    """Run a coroutine in a new thread and wait for it, for a caller whose event loop is running."""
     outcome: list[T] = []
     problem: list[BaseException] = []
     loop = _ThreadLoop(asyncio.new_event_loop())

@@ -180,7 +180,7 @@ def make_encodable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Origin of a tool: `builtin`, `plugin`, `mcp`, `catalog` or `user`, and its name."""
+    """Origin of a tool: its kind (`builtin`, `plugin`, `mcp`, `catalog` or `user`) and its name."""
 
     kind: str = "user"
     name: str = ""
@@ -191,14 +191,14 @@ class Source:
 
 @runtime_checkable
 class AgentServices(Protocol):
-    """Interface of an agent that runs stateful tools such as `todo` instead of a handler."""
+    """Interface of an agent that itself runs stateful tools such as `todo`."""
 
     @property
     def offers(self) -> frozenset[str]:
-        """Return the names of the tools that the agent runs instead of a handler, such as `todo`."""
+        """Return the names of the tools that the agent itself runs, such as `todo`."""
 
     def run(self, name: str, args: Json) -> Any | Awaitable[Any]:
-        """Run a tool that the agent implements instead of a handler, such as `todo`."""
+        """Run one of the tools that the agent itself runs, such as `todo`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ class Caller:
 
     @property
     def learner(self) -> str:
-        """Return the name under which messages of this client are learned; all clients of a user share it."""
+        """Return the name under which this client's messages are learned, shared by all clients of a user."""
         if self.user_id:
             return USER_LEARNER_PREFIX + self.user_id
         # A client over stdio chooses its name, which must not be that of a user.
@@ -288,14 +288,14 @@ class CallContext:
 
 
 class NestedCalls(Protocol):
-    """Interface with which a handler calls tools of the same session, with the same checks as every call."""
+    """Interface through which a tool's handler calls tools of the same session, with the usual checks."""
 
     @property
     def tools(self) -> Sequence[Tool]:
         """Return the tools that the handler may call."""
 
     def __call__(self, name: str, arguments: Json | str | None = None) -> Awaitable[ToolResult]:
-        """Run one tool call inside a handler. Errors are part of the result."""
+        """Run one tool call inside a handler; errors are returned as results, not raised."""
 
 
 class Progress(Protocol):
@@ -307,7 +307,7 @@ class Progress(Protocol):
 
 
 def _ignore_progress(message: str = "", progress: float | None = None, total: float | None = None) -> None:
-    """Drop progress reports of a call without listeners."""
+    """Discard a progress report; used for calls whose progress nobody observes."""
 
 
 Handler = Callable[[Json, CallContext], Any]
@@ -316,7 +316,7 @@ Definition = Json
 
 
 class Adapt(Protocol):
-    """Interface of a function that adapts a tool's definition to the other available tools."""
+    """Interface of a function that adapts a tool's definition to the other tools that are available."""
 
     def __call__(self, definition: Definition, present: frozenset[str], /) -> Definition: ...
 
@@ -368,7 +368,7 @@ class Tool:
 
     @property
     def server(self) -> str:
-        """Return the name of the tool's MCP server or other source or, if it has none, of its toolset."""
+        """Return the name of the tool's MCP server or other source; without one, its toolset's name."""
         return self.source.name or self.toolset.removeprefix(MCP_PREFIX)
 
     @property
@@ -379,7 +379,7 @@ class Tool:
 
     @property
     def own_name(self) -> str:
-        """Return the author's name for the tool, without the prefix of its MCP server."""
+        """Return the name that the tool's author chose, without the prefix of the MCP server."""
         chosen = self.original_name or self.name
         return (
             chosen.removeprefix(mcp_original_name(self.server, ""))
@@ -400,7 +400,7 @@ class Tool:
 
 
 def mcp_original_name(server: str, tool: str) -> str:
-    """Return the full name of an MCP server's tool, which is valid even if the tool has a short name."""
+    """Return the full name of an MCP server's tool: `mcp__SERVER__TOOL`."""
     return f"mcp__{server}__{tool}"
 
 
@@ -523,7 +523,7 @@ class ApprovalRequest:
 
 
 class Approver(Protocol):
-    """Function that asks a person to approve a call; only True or an offered Answer allows the call."""
+    """Function that asks a person to approve a call; True or one of the offered answers allows it."""
 
     def __call__(self, request: ApprovalRequest, /) -> bool | Answer | Awaitable[bool | Answer]: ...
 

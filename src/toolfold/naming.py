@@ -28,12 +28,12 @@ def is_accepted(name: str) -> bool:
 
 
 def is_reserved(name: str) -> bool:
-    """Return True if a name equals that of a bridge tool, ignoring case, accents and separators."""
+    """Return True if a name resembles a reserved one: `tool_search`, `tool_describe` or `tool_call`."""
     return _SEPARATORS.sub("", _strip_accents(name)).casefold() in _RESERVED
 
 
 def short_names(original: str) -> Iterator[str]:
-    """Yield short names for a tool's original name that all providers accept, best first."""
+    """Yield possible short names of a tool that all providers accept, best first."""
     digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).digest()
     code = base64.b32encode(digest).decode().rstrip("=").lower()
     readable = _NOT_ACCEPTED.sub("_", _strip_accents(original)).strip("_")
@@ -49,7 +49,7 @@ def _strip_accents(text: str) -> str:
 
 
 def _shorten_middle(text: str, max_chars: int) -> str:
-    """Shorten the middle of a tool name, because its start names the server and its end the action."""
+    """Remove the middle of a long tool name, keeping its start (the server) and its end (the action)."""
     if len(text) <= max_chars:
         return text
     head = max_chars // 2

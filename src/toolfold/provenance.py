@@ -91,7 +91,7 @@ def _find_mark(pid: int) -> str:
 
 
 def command_limit(client: str) -> int:
-    """Return the memory limit, unique to a client, that marks processes started by its commands.
+    """Return the memory limit by which processes started by this client's commands are recognised.
 
     `shell/limits.sh` sets the limit for each command.
     """
@@ -119,7 +119,7 @@ def is_tool_process(client: str, pid: int) -> bool:
 
 
 def _has_hidden_mark(process: _ProcessInfo) -> bool:
-    """Return True if a process may have been started by a tool call although its memory limit differs.
+    """Return True if a tool call may have started a process that lacks the memory limit marking its origin.
 
     Commands are recognised by their memory limit, which a process can lower.
     """
@@ -155,7 +155,7 @@ class _ProcessInfo:
 
 
 def _unexplained_limit(chain: list[_ProcessInfo]) -> str:
-    """Return why a process's memory limit suggests a tool call as its origin; empty if it does not.
+    """Return why a process's memory limit may hide that a tool call started it; empty if it does not.
 
     The limit is the user's own if a process of another user, such as sshd or login, started the session: a
     process that detached from its ancestors has no such ancestor either.
@@ -169,7 +169,7 @@ def _unexplained_limit(chain: list[_ProcessInfo]) -> str:
 
 
 def _own_process(pid: int) -> _ProcessInfo:
-    """Return the properties of the process `pid`; works without /proc for the current process."""
+    """Return the properties of the process `pid`; for the current process, without reading /proc."""
     if pid != os.getpid():
         return _read_process(pid) or _ProcessInfo(pid, None, None, 0)
     return _ProcessInfo(pid, _own_limit(), os.getuid() if hasattr(os, "getuid") else None, os.getppid())

@@ -45,7 +45,7 @@ class Snapshot(Mapping[str, Tool]):
         return len(self._tools)
 
     def find(self, name: str) -> Tool | None:
-        """Return the tool registered under a name or, if none is, the latest tool with this original name."""
+        """Return the tool registered under a name; without one, the latest tool with this original name."""
         return self._tools.get(name) or next(reversed(self._by_other_name.get(name, ())), None)
 
     def named(self, name: str) -> Sequence[Tool]:
@@ -69,7 +69,7 @@ class Snapshot(Mapping[str, Tool]):
 
     @functools.cached_property
     def agent_level(self) -> frozenset[str]:
-        """Return the names of the tools that the agent runs instead of a handler, such as `todo`."""
+        """Return the names of the tools that the agent itself runs, such as `todo`."""
         return frozenset(name for name, tool in self._tools.items() if tool.agent_level)
 
     @functools.cached_property
@@ -145,7 +145,7 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class _Placement:
-    """A newly registered tool with its final name, and the tool it replaced."""
+    """A newly registered tool with its final name, and the tool that it replaced, if any."""
 
     tool: Tool
     replaced: Tool | None
@@ -209,6 +209,6 @@ def _with_accepted_name(tools: Mapping[str, Tool], tool: Tool) -> Tool:
 
 
 def _find_short_name(tools: Mapping[str, Tool], original: str) -> str | None:
-    """Return the registered short name for a tool with this original name."""
+    """Return the registered short name of a tool with this original name; None if there is none."""
     held = (name for name in short_names(original) if name in tools)
     return next((name for name in held if tools[name].original_name == original), None)

@@ -45,7 +45,7 @@ class LoginLinks(ABC):
 
     @abstractmethod
     def use(self, code: str) -> LoginLink | None:
-        """Invalidate a login link and return its user and server; None if it is invalid or expired."""
+        """Invalidate a login link and return its user and server; None if it was invalid or expired."""
 
 
 class LocalLoginLinks(LoginLinks):

@@ -91,13 +91,13 @@ class _PendingLogin:
     task: asyncio.Task[None] | None = None
 
     async def wait_for_response(self, state: str) -> AuthorizationResponse:
-        """Wait for the redirect with this state and return its response."""
+        """Wait for the OAuth redirect with the given state and return its authorization response."""
         self.state = state
         return await self.response
 
 
 class LoginPages:
-    """Serves the pages below `/ui/mcp-login/`. Used in one event loop, except `make_link`."""
+    """ASGI app for the login pages below `/ui/mcp-login/`. Only `make_link` may be called in any thread."""
 
     path = PREFIX + "{path:path}"
 
@@ -108,7 +108,7 @@ class LoginPages:
         url: str,
         find_browser_user: Callable[[Mapping[str, str]], str] = lambda _headers: "",
     ) -> None:
-        """Create the login pages; `url` is the gateway's origin for browsers.
+        """Create the login pages; `url` is the URL of the gateway for browsers.
 
         `find_browser_user` returns the id of the user who is signed in to the dashboard, by the headers of a
         request; empty if there is none.
@@ -247,7 +247,7 @@ class LoginPages:
             await asyncio.to_thread(self._links.use, code)
 
     def _reserve_login(self, link: LoginLink, cookie: str) -> _PendingLogin:
-        """Add a login in progress. Raises RequestRefused if too many other links have logins in progress."""
+        """Add a login in progress. Raises RequestRefused if too many logins are in progress."""
         if sum(each.link != link for each in self._pending) >= MAX_PENDING_LOGINS:
             raise RequestRefused(503, "Too many logins are in progress. Try again later.")
         pending = _PendingLogin(link, self._url + CALLBACK_PATH, _hash_text(cookie))

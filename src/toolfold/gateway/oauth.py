@@ -47,7 +47,7 @@ _UNKNOWN_USER = (
 
 
 class OAuthResource:
-    """Finds the client of an access token, and describes this gateway to OAuth clients."""
+    """OAuth resource server: finds the client of an access token, and describes itself to OAuth clients."""
 
     def __init__(
         self, settings: OAuthResourceSettings, users: UserStore, issuer: Issuer | None = None
@@ -89,7 +89,7 @@ class OAuthResource:
         return is_jwt(token) and is_issued_for(token, self._settings.issuer, self._audiences)
 
     async def prepare(self, token: str) -> None:
-        """Fetch the keys for a token and create its user, for `find_client`. Raises RequestRefused."""
+        """Fetch a token's signing key and, if configured, create its missing user. Raises RequestRefused."""
         try:
             await self._verifier.prepare(token)
         except InvalidToken as error:

@@ -110,7 +110,7 @@ def find_socket(connection: PeerConnection) -> str:
 
 
 def _format_address(address: Address) -> frozenset[str]:
-    """Return the notations of an IP address in the tables of /proc/net."""
+    """Return an IP address and port in each notation that the tables of /proc/net may contain."""
     ip = ipaddress.ip_address(address[0])
     if ip.version == 6 and ip.ipv4_mapped:
         ip = ip.ipv4_mapped

@@ -31,7 +31,7 @@ class ClientPipes:
         return pipes
 
     def release(self) -> None:
-        """Restore stdin and stdout, in blocking mode."""
+        """Restore stdin and stdout, and make them blocking."""
         for own, number in ((self.input, _INPUT), (self.output, _OUTPUT)):
             os.set_blocking(own, True)
             os.dup2(own, number)

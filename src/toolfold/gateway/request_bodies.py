@@ -80,7 +80,7 @@ def require_readable(method: str, headers: Mapping[str, str]) -> None:
 
 @dataclass(slots=True)
 class BodyReservation:
-    """Counts the memory that the body of one HTTP request uses."""
+    """Memory reserved for the body of one HTTP request."""
 
     client: str
     size: int = 0

@@ -1,4 +1,4 @@
-"""Check the Host and Origin headers of HTTP requests. Standard library only."""
+"""Check the Host and Origin headers of HTTP requests, using only the standard library."""
 
 from __future__ import annotations
 

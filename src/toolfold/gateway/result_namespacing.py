@@ -1,4 +1,4 @@
-"""Rewrite resource URIs, prompt names and messages to users in servers' results for gateway clients.
+"""Add prefixes and server names to servers' results, so that gateway clients can tell servers apart.
 
 URIs get the prefix of the server that sent them, so that reading one never reaches another server. Untrusted
 text is marked where results are converted. Knows the protocol's types, and no client.
@@ -30,14 +30,14 @@ def has_resource_uris(result: mcp_types.CallToolResult) -> bool:
 
 
 def prefix_call_result(result: mcp_types.CallToolResult, add_prefix: AddPrefix) -> mcp_types.CallToolResult:
-    """Prefix the resource URIs in a `tools/call` result."""
+    """Add a server's prefix to the resource URIs in a `tools/call` result."""
     return result.model_copy(update={"content": [_prefix_block(each, add_prefix) for each in result.content]})
 
 
 def prefix_read_result(
     result: mcp_types.ReadResourceResult, add_prefix: AddPrefix
 ) -> mcp_types.ReadResourceResult:
-    """Prefix the URIs in a `resources/read` result."""
+    """Add a server's prefix to the URIs in a `resources/read` result."""
     contents = [each.model_copy(update={"uri": add_prefix(str(each.uri))}) for each in result.contents]
     return result.model_copy(update={"contents": contents})
 
@@ -45,7 +45,7 @@ def prefix_read_result(
 def prefix_prompt_result(
     result: mcp_types.GetPromptResult, add_prefix: AddPrefix
 ) -> mcp_types.GetPromptResult:
-    """Prefix the resource URIs in a `prompts/get` result."""
+    """Add a server's prefix to the resource URIs in a `prompts/get` result."""
     messages = [
         each.model_copy(update={"content": _prefix_block(each.content, add_prefix)})
         for each in result.messages
@@ -68,7 +68,7 @@ def prefix_listing(
 def name_server_in_requests(
     result: mcp_types.InputRequiredResult, server: str
 ) -> mcp_types.InputRequiredResult:
-    """Add the server's name to each message to the user in a server's request for input."""
+    """Add the server's name to the messages shown to the user in a server's input requests."""
     requests = {
         key: each.model_copy(update={"params": name_requesting_server(each.params, server)})
         if hasattr(each.params, "message")

@@ -112,7 +112,7 @@ class Gateway:
         is_local: bool = False,
         tokens: TokenStore | None = None,
     ) -> None:
-        """Create a gateway; `default_client` is the client of requests without a token, None to refuse them.
+        """Create a gateway; `default_client` is used for requests without a token, None to refuse them.
 
         `is_local` means that only programs on this machine can connect. `tokens` are those of the clients.
         """
@@ -527,7 +527,7 @@ class Gateway:
     async def _listen(
         self, context: RequestContext, params: mcp_types.SubscriptionsListenRequestParams
     ) -> mcp_types.SubscriptionsListenResult:
-        """Serve a stream of list changes and updates of resources that the client may read."""
+        """Stream notifications to the client: changed lists, and updates of resources that it may read."""
         session = self._session_for(context)
         wanted = params.notifications
         uris = [uri for uri in wanted.resource_subscriptions or () if len(uri) <= MAX_URI_LENGTH]
@@ -584,7 +584,7 @@ class Gateway:
         args: Json | None,
         run: RunCall,
     ) -> ToolResult | mcp_types.InputRequiredResult:
-        """Run a call that may ask the client's user, by the method of the client's protocol revision."""
+        """Run a call that may ask the client's user questions, as the client's MCP version supports it."""
         if not (is_modern(context) and params.request_state in session.paused_calls):
             await self._require_quota(session, name)  # a paused call was counted when it began
         with self._count_call(session):
@@ -688,7 +688,7 @@ class Gateway:
         )
 
     def _handle_changed_tokens(self) -> None:
-        """Close the sessions of clients no longer accepted, and notify other clients of changed lists."""
+        """Close sessions of clients that are no longer accepted; notify other clients of changed lists."""
         self._receive_notification("", "tools", None)
         if self._loop is not None and not self._loop.is_closed():
             with contextlib.suppress(RuntimeError):  # the loop is closing
@@ -709,7 +709,7 @@ class Gateway:
         self.on_tokens_changed()
 
     def _receive_event(self, _event: Event) -> None:
-        """Handle changed settings, such as `tools.disabled`, by checking which clients' lists changed."""
+        """Check which clients' tool lists have changed after settings such as `tools.disabled` changed."""
         self._receive_notification("", "tools", None)
 
     def _receive_notification(self, server: str, kind: str, uri: str | None) -> None:
@@ -813,7 +813,7 @@ def _limit_subscriptions(session: ClientSession, uris: Collection[str]) -> list[
 
 
 def _is_persistent(context: RequestContext, connection: Connection) -> bool:
-    """Return True if the end of the connection means that the client has left.
+    """Return True if the connection lasts for a client's whole session rather than for one request.
 
     In the newest revision each request has its own connection.
     """

@@ -56,7 +56,7 @@ class ServerPrefixes:
 
 
 def _strip_prefixes(name: str, prefixes: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the servers whose prefix starts this name, with the rest of the name; longest prefix first.
+    """Return the servers with whose prefix a name starts, and the rest of the name; longest prefix first.
 
     `a_b_c` is `c` of server `a_b` rather than `b_c` of server `a`.
     """

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class StatusFile:
-    """Keeps the status file of one gateway up to date, in a separate thread."""
+    """Status file of one gateway, kept up to date in a separate thread."""
 
     def __init__(self, folder: Path, describe: Callable[[], Json]) -> None:
         self._folder, self._describe = folder, describe

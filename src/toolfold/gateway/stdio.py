@@ -81,7 +81,7 @@ async def _open_streams(
 async def _connect_pipes(
     handover: Handover,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Open both pipes as streams, starting with the bytes read by the early-answer thread."""
+    """Open stdin and stdout as asyncio streams; the input starts with bytes that were read during startup."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_REQUEST_BYTES)
     reader.feed_data(handover.received)
@@ -144,7 +144,7 @@ class _IncomingMessages(MessageStream):
 
 
 class _OutgoingMessages(MessageStream):
-    """Stream of messages to the client, without responses that the client already got from the record."""
+    """Stream of messages to the client, without responses that were already sent during startup."""
 
     def __init__(self, writer: asyncio.StreamWriter, recorder: ListingRecorder) -> None:
         self._writer, self._recorder = writer, recorder

@@ -149,7 +149,7 @@ class TokenStore(ABC):
         return token
 
     def revoke(self, name: str) -> bool:
-        """Delete a client's token, jobs, allowed tools and learned messages; False for an unknown client.
+        """Delete a client's token, jobs, allowed tools and learned messages; return False if it is unknown.
 
         Raises RecordsRemain if the token was deleted and something else was not.
         """
@@ -240,7 +240,7 @@ class TokenStore(ABC):
 
     @abstractmethod
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call a function in a separate thread soon after tokens, users or teams have changed.
+        """Register a function to be called in a separate thread after tokens, users or teams have changed.
 
         Returns a function that ends that.
         """

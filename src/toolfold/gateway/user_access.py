@@ -83,7 +83,7 @@ def list_refusals(
     toolsets: Toolsets,
     configured: frozenset[str],
 ) -> list[str]:
-    """Return why rules of a client's user, teams or token, or the settings, forbid a registered tool."""
+    """Return the reasons why a client may not use a tool: rules of its user, teams or token, or settings."""
     user = directory.users.get(client.user_id)
     if user is None:
         rules: tuple[str, ...] = () if tool in configured else ("the settings disable it",)
@@ -109,7 +109,7 @@ def _list_token_refusals(
 
 
 def _is_local(toolsets: Toolsets, tool: str) -> bool:
-    """Return True for a tool that acts on the gateway's machine and must be allowed by name."""
+    """Return True if a tool acts on the gateway's own machine and so is not allowed by default."""
     return any(tool in toolsets.resolve(name) for name in LOCAL_TOOLSETS)
 
 

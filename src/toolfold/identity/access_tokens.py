@@ -57,7 +57,7 @@ class AccessTokenVerifier:
     def __init__(
         self, issuer: Issuer, *, audiences: Collection[str], required_scopes: Collection[str] = ()
     ) -> None:
-        """Accept tokens of `issuer` for any of the `audiences` with all `required_scopes`."""
+        """Create a verifier of tokens from `issuer` for any of the `audiences` with all `required_scopes`."""
         self._issuer, self._audiences = issuer, frozenset(audiences)
         self._required_scopes = frozenset(required_scopes)
         self._verified: OrderedDict[bytes, AccessToken] = OrderedDict()

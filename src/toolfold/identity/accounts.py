@@ -26,7 +26,7 @@ class GroupRules:
 def add_missing_user(
     users: UserStore, *, issuer: str, subject: str, name: str, default_team: str = ""
 ) -> None:
-    """Create a user for an identity of the provider, unless the user already exists. Blocks.
+    """Create a user for an identity of the provider if it has none yet. This is a blocking call.
 
     Raises UnknownAccount if the team does not exist; then no user is created.
     """
@@ -51,7 +51,7 @@ def add_missing_user(
 
 
 def apply_groups(users: UserStore, user_id: str, groups: Collection[str], rules: GroupRules) -> None:
-    """Update a user's teams and administrator rights from groups at the identity provider. Blocks.
+    """Update a user's teams and administrator rights from the provider's groups. This is a blocking call.
 
     Teams that no group is mapped to are left alone.
     """

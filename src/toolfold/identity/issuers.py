@@ -46,7 +46,7 @@ class IssuerUnavailable(ToolfoldError):
     """The identity provider's metadata or keys are invalid or cannot be fetched."""
 
     def __init__(self, problem: str, *, status: int = 0) -> None:
-        """Store the problem; `status` is the HTTP status of the provider's response, 0 without a response."""
+        """Create the error; `status` is the provider's HTTP status, or 0 if there was no response."""
         super().__init__(problem)
         self.status = status
 
@@ -83,7 +83,7 @@ class Issuer:
         return self._metadata
 
     async def load_key(self, key_id: str) -> None:
-        """Fetch the keys if they are missing or old, or lack this key. Raises IssuerUnavailable.
+        """Fetch the provider's keys if they are missing, outdated or lack this key. Raises IssuerUnavailable.
 
         An unknown key id leads to a request at most every `MIN_FETCH_INTERVAL_S`. Old keys that contain this
         key are fetched in the background: the first caller waits for at most `MAX_REFRESH_WAIT_S`.
@@ -103,7 +103,7 @@ class Issuer:
         return self._refresh is not None and not self._refresh.done()
 
     def _start_refresh(self) -> asyncio.Task[None] | None:
-        """Return the task that fetches the keys; None within MIN_FETCH_INTERVAL_S after the last attempt."""
+        """Start fetching the keys and return the task; None if the last attempt was too recent."""
         if self._is_refreshing():
             return self._refresh
         if self._clock() - self._last_attempt < MIN_FETCH_INTERVAL_S:
@@ -112,7 +112,7 @@ class Issuer:
         return self._refresh
 
     def find_key(self, key_id: str) -> PyJWK | None:
-        """Return a fetched key by its id; None if it is unknown. An empty id selects the only key."""
+        """Return a fetched key by its id, or the only key if the id is empty; None if there is none."""
         keys = self._usable_keys()
         if not keys:
             return None
@@ -182,7 +182,7 @@ class Issuer:
 
 
 def require_secure_url(url: str, issuer: str) -> None:
-    """Raise IssuerUnavailable unless a URL uses https, or both it and the issuer are on this machine."""
+    """Raise IssuerUnavailable for a URL without https, unless its host is the issuer's on this machine."""
     try:
         parts, own = urlsplit(url), urlsplit(issuer)
     except ValueError:
@@ -203,7 +203,7 @@ def is_loopback_name(host: str) -> bool:
 
 
 class _IssuerAddresses:
-    """Address policy that allows any IP address for the issuer's host, but only public ones for others."""
+    """Address policy that allows any IP address for the issuer's host, and public ones for other hosts."""
 
     def __init__(self, host: str) -> None:
         self._host = host

@@ -37,7 +37,7 @@ class SessionTool(BaseTool):
 
 
 def make_arguments_model(name: str, schema: Json) -> type[BaseModel]:
-    """Return a Pydantic model with this JSON schema but without validation, which the session does."""
+    """Return a Pydantic model with this JSON schema that validates nothing, because the session validates."""
 
     class Arguments(BaseModel):
         model_config = ConfigDict(extra="allow", title=name)
@@ -51,6 +51,6 @@ def make_arguments_model(name: str, schema: Json) -> type[BaseModel]:
 
 
 def make_tools(session: Session, message: str) -> list[SessionTool]:
-    """Return the tools of a session that are useful for a message, such as the description of a task."""
+    """Return the tools of a session that fit a message, for example the description of a task."""
     tools = SessionTools(session)
     return [SessionTool(tools, each) for each in tools.select_sync(message)]

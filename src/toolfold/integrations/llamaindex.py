@@ -20,7 +20,7 @@ __all__ = ["SelectingAgent", "SessionTool", "make_tools"]
 
 
 class SelectingAgent(FunctionAgent):
-    """A `FunctionAgent` with all tools of a session; it shows its model those that fit the conversation."""
+    """A `FunctionAgent` with a session's tools that shows its model only tools that fit the conversation."""
 
     _tools: SessionTools = PrivateAttr()
 
@@ -57,7 +57,7 @@ class SessionTool(AsyncBaseTool):
 
 
 class _SchemaMetadata(ToolMetadata):
-    """Tool metadata with a given JSON schema, which LlamaIndex otherwise derives from a Pydantic model."""
+    """Tool metadata with a given JSON schema instead of the schema of a Pydantic model."""
 
     def __init__(self, definition: Definition) -> None:
         function = definition["function"]

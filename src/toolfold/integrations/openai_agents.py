@@ -17,7 +17,7 @@ __all__ = ["SelectingModel", "add_tools", "make_tools"]
 
 
 def add_tools(agent: Agent[Any], session: Session, *, provider: ModelProvider | None = None) -> Agent[Any]:
-    """Return a copy of an agent with all tools of a session; its model sees those that fit the conversation.
+    """Return a copy of an agent with a session's tools; its model sees only those that fit the conversation.
 
     `provider` resolves the name of the agent's model; the default is the SDK's own.
     """

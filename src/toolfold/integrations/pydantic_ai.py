@@ -31,7 +31,7 @@ MAX_RETRIES = 0  # an invalid call returns a result that tells the model what to
 
 
 class ToolfoldTools(AbstractCapability[Any]):
-    """Gives an agent all tools of a session, and shows its model those that fit the conversation."""
+    """Pydantic AI capability with all tools of a session; its model sees those that fit the conversation."""
 
     def __init__(self, session: Session) -> None:
         self._tools = SessionTools(session)
@@ -51,7 +51,7 @@ class ToolfoldTools(AbstractCapability[Any]):
 
 
 class SessionToolset(AbstractToolset[Any]):
-    """All tools of a session, whether they fit the conversation or not. Used by `ToolfoldTools`."""
+    """Pydantic AI toolset with all tools of a session, from which `ToolfoldTools` selects."""
 
     def __init__(self, session: Session, *, id: str = "toolfold") -> None:  # noqa: A002  (as in the base class)
         self._tools, self._id = SessionTools(session), id

@@ -33,26 +33,26 @@ class SessionTools:
         return copy_definitions([*turn.offered, *bridge])
 
     async def select(self, messages: str | Sequence[Mapping[str, Any]]) -> list[Definition]:
-        """Begin a turn and return the definitions of the tools that fit a conversation."""
+        """Start a conversation turn and return the definitions of the tools that fit the conversation."""
         turn = await self.session.prepare(messages)
         return turn.definitions()
 
     def select_sync(self, messages: str | Sequence[Mapping[str, Any]]) -> list[Definition]:
-        """Do the same as `select`, from synchronous code."""
+        """Synchronous version of `select`."""
         return self.session.definitions(messages)
 
     async def select_names(self, messages: str | Sequence[Mapping[str, Any]]) -> frozenset[str]:
-        """Begin a turn and return the names of the tools that fit a conversation."""
+        """Start a conversation turn and return the names of the tools that fit the conversation."""
         return _shown_names(await self.session.prepare(messages))
 
     def select_names_sync(self, messages: str | Sequence[Mapping[str, Any]]) -> frozenset[str]:
-        """Do the same as `select_names`, from synchronous code."""
+        """Synchronous version of `select_names`."""
         return _shown_names(self.session.assemble(messages))
 
     async def keep_selected(
         self, tools: Iterable[T], name_of: Callable[[T], str], messages: str | Sequence[Mapping[str, Any]]
     ) -> list[T]:
-        """Begin a turn; return the framework's tools without session tools that do not fit the conversation.
+        """Start a conversation turn; drop session tools that do not fit it from the framework's tools.
 
         Tools that do not belong to the session are all kept.
         """
@@ -61,7 +61,7 @@ class SessionTools:
         return [each for each in tools if name_of(each) not in hidden]
 
     async def call(self, name: str, arguments: Json | str | None, call_id: str = "") -> ToolResult:
-        """Run one tool call in the session. An error is part of the result."""
+        """Run one tool call in the session; errors are returned as results, not raised."""
         return await self.session.call(name, arguments, call_id=call_id or None)
 
     def call_sync(self, name: str, arguments: Json | str | None, call_id: str = "") -> ToolResult:

@@ -41,7 +41,7 @@ class SelectingModel(Model):
         yield from self._model.generate_stream(messages, *arguments, tools_to_call_from=shown, **options)
 
     def parse_tool_calls(self, message: ChatMessage) -> ChatMessage:
-        """Read the tool calls in a reply in the same way as the wrapped model."""
+        """Parse the tool calls in a reply with the method of the wrapped model."""
         return self._model.parse_tool_calls(message)
 
     def _select(self, messages: Sequence[Any], tools: Sequence[Tool] | None) -> list[Tool] | None:

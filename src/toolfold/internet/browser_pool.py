@@ -77,7 +77,7 @@ class BrowserPool:
         self._sweeper: asyncio.Task[None] | None = None
 
     def check(self) -> bool:
-        """Return True if Playwright and a browser are installed. Raises BrowserFailed with advice if not."""
+        """Return True if Playwright and a browser are installed; raise BrowserFailed with advice if not."""
         if find_spec("playwright") is None:
             raise BrowserFailed(
                 "The package playwright is missing. Install it: pip install 'toolfold[browser]'."
@@ -85,7 +85,7 @@ class BrowserPool:
         return bool(self._find_program())
 
     async def use(self, key: str, work: Callable[[BrowserTab], Awaitable[T]], *, opens: bool = False) -> T:
-        """Run an action on the browser pages of a session; with `opens`, start the browser if necessary."""
+        """Run an action on a session's browser pages; with `opens`, start the browser if necessary."""
         try:
             return await self._thread.run(lambda: self._use(key, work, opens))
         except LoopThreadClosed:
@@ -98,7 +98,7 @@ class BrowserPool:
         return await self._thread.run(lambda: self._close_tab(key))
 
     def release(self, prefix: str) -> None:
-        """Start closing, without waiting, the pages of all sessions whose key starts with the prefix."""
+        """Close, in the background, the pages of all sessions whose key starts with `prefix`."""
         self._thread.start(lambda: self._close_tabs(prefix))
 
     def close(self) -> None:

@@ -186,7 +186,7 @@ class BrowserTab:
         return {name: int(state[name]) for name in ("top", "height", "visible")}
 
     async def describe(self, *, with_snapshot: bool = False, depth: int | None = None) -> PageState:
-        """Return URL and title of the current page and, with a snapshot, its elements."""
+        """Return the URL and title of the current page and, with `with_snapshot`, its elements."""
         page = self.page
         snapshot = ""
         if with_snapshot:
@@ -265,7 +265,7 @@ class BrowserTab:
         )
 
     async def _state_after(self, url: str) -> PageState:
-        """Return the page's state after an action; with a snapshot if the URL differs from `url`."""
+        """Return the page's state after an action, with the page's elements if its URL is no longer `url`."""
         await asyncio.sleep(NAVIGATION_DELAY_S)
         await self._settle()
         return await self.describe(with_snapshot=self.page.url != url)

@@ -1,4 +1,4 @@
-"""Decode text in the character sets of the web.
+"""Decode documents in the character sets that browsers support.
 
 A server names the character set of its document, and some codecs of Python are dangerous on hostile data:
 punycode takes quadratic time, and idna raises errors even if told to replace invalid bytes. Therefore only
@@ -45,7 +45,7 @@ _CODECS = {label.replace("_", "-"): codec for codec, labels in _LABELS.items() f
 
 
 def find_codec(data: bytes, charset: str) -> str:
-    """Return the codec of a document by byte order mark or character set; empty if unknown."""
+    """Return the Python codec for a document's byte order mark or declared charset; empty if unknown."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     return _CODECS.get(charset.strip().lower().replace("_", "-"), "")

@@ -233,7 +233,7 @@ class _Decompressor:
         self._members = 1
 
     def decompress(self, chunk: bytes) -> bytes:
-        """Return the next decompressed data, truncated shortly above the size limit. Raises zlib.error."""
+        """Return the next decompressed data; stop soon after the size limit. Raises zlib.error."""
         parts, size = list[bytes](), 0
         while chunk and size <= self._limit:
             if self._decoder.eof and not self._start_member(chunk):
@@ -267,7 +267,7 @@ class _Decompressor:
 
 
 def _resolve_redirect(url: str, target: str) -> str:
-    """Return the absolute URL of a redirect. Errors do not quote the URL, which the server controls."""
+    """Return the absolute URL of a redirect; errors do not quote the URL, because it is untrusted."""
     try:
         return check_url(urljoin(url, target))
     except ValueError:
@@ -313,7 +313,7 @@ def _parse_content_type(header: str) -> tuple[str, str]:
 
 
 def _encode_url(url: str) -> str:
-    """Return the URL in ASCII: host by IDNA, the rest percent-encoded, without its fragment."""
+    """Return a URL in ASCII without its fragment: host encoded with IDNA, other parts percent-encoded."""
     parts = urlsplit(url)
     path, query = (quote(part, safe=_URL_CHARACTERS) for part in (parts.path or "/", parts.query))
     return urlunsplit((parts.scheme, _host_header(url), path, query, ""))

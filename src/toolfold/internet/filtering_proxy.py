@@ -37,7 +37,7 @@ _HOP_HEADERS = (b"proxy-", b"connection:", b"keep-alive:")
 
 
 class _BadRequest(Exception):
-    """Invalid proxy request; the exception message is the HTTP status of the answer."""
+    """Raised for a refused proxy request; the message is the HTTP status of the response."""
 
 
 @dataclass(frozen=True, slots=True)

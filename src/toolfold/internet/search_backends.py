@@ -94,7 +94,7 @@ def build_search_backend(settings: SearchSettings, environment: Mapping[str, str
 
 
 def require_search_backend(settings: SearchSettings, environment: Mapping[str, str]) -> None:
-    """Raise SearchUnavailable if the URL or key of the search service is missing. Loads no HTTP client."""
+    """Raise SearchUnavailable if the URL or API key of the configured search service is missing."""
     _choose_backend(settings, environment)
 
 

@@ -51,7 +51,7 @@ class ModelClient(Protocol):
 
 
 class ReplyStream:
-    """One streamed model call: iterate for the text chunks of the answer, then read `reply`."""
+    """A streamed model call: iterating yields text chunks, and `reply` is then the complete reply."""
 
     def __init__(self, events: AsyncIterator[Json], reader: ReplyReader) -> None:
         self._events, self._reader = events, reader
@@ -186,7 +186,7 @@ class AnthropicClient:
 async def _relay_events(
     create: Callable[..., Any], body: Json, request: ModelRequest, errors: Any
 ) -> AsyncIterator[Json]:
-    """Yield the events of a streamed model call as plain data; if not streamed, the whole response body."""
+    """Yield the events of a streamed model call as JSON, or one complete response without streaming."""
     import httpx2
 
     known = {key: body.pop(key) for key in ("model", "stream") if key in body}

@@ -113,7 +113,7 @@ class Dialect(ABC):
         return {"type": "text", "text": text}
 
     def render_added_tools(self, definitions: Sequence[Definition]) -> Json:  # noqa: ARG002
-        """Return an input item that adds tools, for dialects that support such items."""
+        """Return an input item that defines additional tools, in dialects that support such items."""
         raise TypeError(f"the {self.name} format does not support tool definitions between messages")
 
     @abstractmethod
@@ -170,7 +170,7 @@ class Dialect(ABC):
         """Return why a model cannot load tools on demand; empty if it can or this is unknown."""
 
     def is_other_vendor(self, model: str) -> bool:
-        """Return True if the model was made by a vendor other than the provider that defined this API."""
+        """Return True if a model's name shows that it was not made by the vendor that defined this API."""
         return bool(model) and self.model_family not in model.lower()
 
 
@@ -225,7 +225,7 @@ def split_search_result(text: str, deferred: Mapping[str, Definition]) -> tuple[
 
 
 def is_search_result(result: ToolResult, deferred: Mapping[str, Definition] | None) -> bool:
-    """Return True if the provider can load the tools named in a result of `tool_search`."""
+    """Return True for a `tool_search` result whose tools the provider can load."""
     return deferred is not None and result.name == BRIDGE_SEARCH
 
 

@@ -1,4 +1,4 @@
-"""Errors of model calls, grouped by the possible reaction of the caller."""
+"""Errors of model calls, classified by kind, such as authentication, rate limit or context length."""
 
 from __future__ import annotations
 

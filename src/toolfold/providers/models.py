@@ -177,7 +177,7 @@ def find_limits(model: str) -> ModelLimits | None:
 
 
 def _contains_name(model: str, name: str) -> bool:
-    """Return True if a model name contains another name as a whole word."""
+    """Return True if a model name contains another name at the start of a word."""
     start = model.find(name)
     while start > 0 and model[start - 1].isalnum():
         start = model.find(name, start + 1)

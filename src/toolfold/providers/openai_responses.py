@@ -237,7 +237,7 @@ class _ResponsesReplyReader(ReplyReader):
         )
 
     def _find_kept_items(self) -> list[int]:
-        """Return the output items of an interrupted response that the next request may contain.
+        """Return the indexes of an interrupted response's items that the next request may contain.
 
         Reasoning is valid only directly before the message it led to. Calls are dropped.
         """

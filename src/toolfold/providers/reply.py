@@ -1,4 +1,4 @@
-"""Model requests and replies, in terms shared by all dialects.
+"""Data types for model requests and replies, shared by the dialects of all providers.
 
 A reply keeps its messages in the dialect's own format, because some content (signed thinking, encrypted
 reasoning) must go back to the provider unchanged.

@@ -268,7 +268,7 @@ class Proxy:
         )
 
     def _require_known_model(self, request: ProxyRequest) -> None:
-        """Raise RequestRefused if the model, which decides who receives the client's API key, is unknown."""
+        """Raise RequestRefused if an unknown model could send the client's API key to the wrong provider."""
         if not request.model and self.upstreams.receive_client_keys:
             raise RequestRefused(
                 400,
@@ -302,7 +302,7 @@ class Proxy:
     async def _read_request(
         self, scope: Scope, path: str, family: Family, admitted: AdmittedClient, body: _ClientBody
     ) -> ProxyRequest:
-        """Read the whole body of a JSON request; bodies of other requests are streamed later."""
+        """Return the client's request, with its body if that is JSON; other bodies are streamed later."""
         request = ProxyRequest(
             scope["method"], path, scope["query_string"], list(scope["headers"]), admitted, family, None
         )
@@ -476,7 +476,7 @@ class Proxy:
             self._stored.popitem(last=False)
 
     def _continue_stored(self, request: ProxyRequest, upstream: Upstream) -> ProxyRequest:
-        """Return a request that continues a stored reply, with the provider's id and hidden tool results."""
+        """Add the provider's reply id and hidden tool results to a request that continues a stored reply."""
         wire, content = _find_wire(request.path), request.content
         previous = content.get("previous_response_id") if content and wire is WIRES["responses"] else None
         if not isinstance(previous, str):

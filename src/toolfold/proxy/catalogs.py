@@ -66,7 +66,7 @@ class Catalog:
         return self._total_tokens
 
     def open_session(self, prompts: bytes, caller: Caller) -> Session:
-        """Return the session that builds the model requests with this key, creating it if necessary."""
+        """Return the session that builds a conversation's model requests, creating it if necessary."""
         with self._lock:
             session = self._sessions.pop(prompts, None)
             if session is None:
@@ -105,7 +105,7 @@ class Catalogs:
         return catalog
 
     def is_prepared(self, checksum: bytes) -> bool:
-        """Return True if these tools are indexed and the settings require no search for each message."""
+        """Return True if these tools are indexed and the settings require no tool search per message."""
         is_searched = self._runtime.config.tools.selection != "eager"
         return not is_searched and (checksum, self._runtime.settings_version) in self._catalogs
 

@@ -25,7 +25,7 @@ CACHE_MARK = "cache_control"
 
 
 class Conversations:
-    """Conversations of all clients, recorded from the first reply on, newest last. Thread-safe."""
+    """Known conversations of all clients, identified by their first message and reply. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class Conversations:
     def note_reply(
         self, conversation: bytes, client: str, messages: Sequence[Json], call_ids: Sequence[str], text: str
     ) -> None:
-        """Remember the first reply of a conversation as seen by the client."""
+        """Record the first reply of a conversation as the client sees it, to recognize later requests."""
         start = _hash_start(client, messages, call_ids, text)
         with self._lock:
             self._by_start[start] = conversation

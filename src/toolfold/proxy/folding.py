@@ -94,7 +94,7 @@ class Fold:
 
     @property
     def shown_names(self) -> tuple[str, ...]:
-        """Return the names of the tools defined in the request, without the bridge tools."""
+        """Return the names of the tools in the request, without tools such as `tool_search`."""
         sent = (each for each in self.body["tools"] if not each.get("defer_loading"))
         tools = [tool.name for each in sent for tool in self.wire.read_tools(each)]
         return tuple(name for name in tools if name not in BRIDGE_NAMES)
@@ -105,7 +105,7 @@ class Fold:
         return self.request.deferred is not None
 
     def resolve(self, call: ToolCall) -> ToolCall | None:
-        """Return the client tool call inside a `tool_call`; None if it is invalid."""
+        """Return the client's tool call wrapped in a `tool_call`; None if it is invalid or for the proxy."""
         try:
             inner = unwrap(call)
             if self.added is not None and inner.name in self.added.names:
@@ -145,7 +145,7 @@ class Fold:
         return await self.session.call(call.name, call.arguments, call_id=call.id)
 
     def _find_added_call(self, call: ToolCall) -> ToolCall | None:
-        """Return the call of a tool that the proxy added, also from inside a `tool_call`; otherwise None."""
+        """Return the call of a tool added by the proxy, unwrapped from any `tool_call`; otherwise None."""
         try:
             inner = unwrap(call)
         except CallError:
@@ -249,7 +249,7 @@ class Folder:
     def _restore_history(
         self, conversation: bytes, written: list[Json], wire: Wire, native: bool
     ) -> list[Json]:
-        """Return a client's message history with the tool searches that the proxy made in between.
+        """Return a client's message history with the tool searches that were hidden from the client.
 
         Without the provider's own form, replies that were remembered in it stay as the client saw them.
         """
@@ -296,7 +296,7 @@ def _find_successful_calls(messages: Sequence[Json], wire: Wire, tools: Collecti
 
 
 def _read_tools(entries: Any, wire: Wire) -> _ClientArray:
-    """Split a tools array into function tools and others; list no function tools if it cannot be reduced."""
+    """Split a tools array into function tools and other tools; no function tools if it cannot be reduced."""
     reason = wire.explain_unfoldable_tools(entries)
     tools = [] if reason else [tool for entry in entries for tool in wire.read_tools(entry)]
     names = {tool.name for tool in tools}

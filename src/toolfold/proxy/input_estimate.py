@@ -1,4 +1,4 @@
-"""Estimate the input tokens of a model request from its size, for replies without usage figures.
+"""Estimate the input tokens of a model request from its size, if the provider reports no token usage.
 
 Images, audio and documents are left out, because their tokens do not follow from their bytes. They are
 recognised by the type of the content block that holds them: long base64 text elsewhere is counted.

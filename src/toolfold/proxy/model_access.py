@@ -86,7 +86,7 @@ def _refuse_unclear_model() -> RequestRefused:
 def _require_readable_path(
     tokens: TokenStore, client: GatewayClient, path: str, headers: Sequence[tuple[bytes, bytes]]
 ) -> None:
-    """Raise RequestRefused for a read request with a body, or to a path that model rules do not cover."""
+    """Raise RequestRefused if a read-only request has a body or a path that model rules do not cover."""
     if has_body(headers):
         raise RequestRefused(403, "You may use only some models, so requests that read must have no body.")
     is_covered = path == "models" or path.startswith("models/")

@@ -1,4 +1,4 @@
-"""Prices of model requests for user limits, estimated for models whose price is unknown.
+"""Costs of model requests that count towards users' limits, estimated if a model's price is unknown.
 
 A configured price (`proxy.prices`) comes first, then the list price of the model. A model without either is
 taken to cost several times as much as the most expensive listed model of its provider: otherwise a limit on
@@ -46,7 +46,7 @@ class ModelPrices:
         return cost_of_call(usage, self._find_prices(model))
 
     def charge(self, models: Sequence[str], provider: str, usage: Usage) -> float:
-        """Return the cost of a request for the limits of users, estimated if the price is unknown.
+        """Return the cost of a request that counts towards users' limits, estimated if the price is unknown.
 
         `models` are names of the same model: a provider may name a version whose price is unknown.
         """
@@ -57,7 +57,7 @@ class ModelPrices:
         return cost_of_call(usage, known) or 0.0
 
     def _find_sure_prices(self, model: str) -> Prices | None:
-        """Return an upper bound on a model's prices; None if it is unknown."""
+        """Return a model's configured prices, or an upper bound from the price list; None if unknown."""
         return self._find_configured(model) or find_listed_prices(model)
 
     def _find_prices(self, model: str) -> Prices | None:

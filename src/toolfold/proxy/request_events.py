@@ -105,7 +105,7 @@ class RequestEvents:
 
 
 def find_list_price(model: str, usage: Usage) -> float | None:
-    """Return the list price of tokens in dollars; None if the model's price is unknown."""
+    """Return the cost of tokens at list price in dollars; None if the model's price is unknown."""
     from toolfold.turn.pricing import cost_of_call, find_prices
 
     return cost_of_call(usage, find_prices(model))

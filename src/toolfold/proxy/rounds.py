@@ -68,7 +68,7 @@ class AccessEnded(Exception):
 
 
 class _ResponseRelayed(Exception):
-    """The provider's error response was forwarded to the client unchanged."""
+    """Raised after the provider's error response was forwarded to the client unchanged."""
 
 
 class FoldedExchange:

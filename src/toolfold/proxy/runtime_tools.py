@@ -101,7 +101,7 @@ class RuntimeTools:
     def find(
         self, client: GatewayClient, wire: Wire, conversation: bytes, taken: Collection[str]
     ) -> AddedTools:
-        """Return the tools to add to a client's request, except tools with the name of a client's tool."""
+        """Return the tools to add to a client's request, except those whose names the client already uses."""
         opened = self._open_session(client, conversation)
         granted = opened.session.granted()
         offered = [tool for tool in opened.session.assemble().offered if tool.name in granted]

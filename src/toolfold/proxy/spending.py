@@ -56,7 +56,7 @@ def require_counted_path(method: str, path: str, *, has_body: bool) -> None:
 def prepare_counted_body(
     path: str, headers: Iterable[tuple[bytes, bytes]], body: bytes, content: Json | None
 ) -> CountedBody:
-    """Check that a reply's tokens can be counted; make a streamed reply end with its token usage.
+    """Check that a reply's tokens can be counted, and request the token usage at the end of a stream.
 
     Raises RequestRefused. Slow for a large body.
     """

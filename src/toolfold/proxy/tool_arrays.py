@@ -1,4 +1,4 @@
-"""Parse model requests without parsing the tools array again, which clients repeat in every request.
+"""Parse model requests faster by caching the tools array, which clients repeat in every request.
 
 A tools array is recognised by its text. An array of the same text is the same Python list each time, which
 must not be changed, so that what was computed from it can be found again by its identity.
@@ -71,7 +71,7 @@ class ToolArrays:
         return {**content, "tools": tools}
 
     def _find_known(self, data: bytes) -> tuple[int, bytes]:
-        """Return the position and text of a cached tools array in a body; empty if there is none."""
+        """Return the position and text of a cached tools array in a body; 0 and empty if there is none."""
         known = list(reversed(self._known))
         for match in itertools.islice(_TOOLS_KEY_BYTES.finditer(data), MAX_KEYS if known else 0):
             for array in known:

@@ -130,7 +130,7 @@ class Upstreams:
         )
 
     def find(self, model: str, family: Family) -> Upstream:
-        """Return the provider configured for a model or, if none is, the default of the client's API."""
+        """Return the provider configured for a model, or else the default provider of the client's API."""
         for pattern, upstream in self._by_pattern.items():
             if matches_pattern(model, pattern):
                 return upstream

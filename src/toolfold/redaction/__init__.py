@@ -79,7 +79,7 @@ class Redaction:
         return Redaction(self._known_secrets | known, max_chars=self._max_chars) if known else self
 
     def redact_setting(self, name: str, value: Any) -> Any:
-        """Return a setting's value with secrets removed; the name may mark the whole value as secret."""
+        """Return a setting's value without secrets; hide the whole value if its name is like `password`."""
         if isinstance(value, Mapping):
             return {key: self.redact_setting(str(key), each) for key, each in value.items()}
         if isinstance(value, (list, tuple)):

@@ -44,7 +44,7 @@ class TextWord:
     """For each character the position of its opening quote; -1 outside of quotes."""
 
     def span(self, offset: int = 0) -> Span:
-        """Return the span from a character of the word to the word's end, including the quotes around it."""
+        """Return the span in the text from the word's character `offset` to the end of the word."""
         if offset == 0 or offset >= len(self.positions):
             return self.start, self.end
         opened = self.quote_positions[offset]

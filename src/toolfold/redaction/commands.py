@@ -53,7 +53,7 @@ def _find_in_line(line: CommandLine, executed: frozenset[int]) -> Iterator[Span]
 def _find_known_programs(
     words: Sequence[TextWord],
 ) -> Iterator[tuple[tuple[SecretArguments, ...], Sequence[TextWord]]]:
-    """Yield the arguments of each program that receives secrets, and which of the arguments are secret."""
+    """Yield, for each known program in a command, the rules for its secret arguments and its arguments."""
     located = [
         (number, name) for number, word in enumerate(words) if (name := _program_name(word)) in BY_PROGRAM
     ]
@@ -129,7 +129,7 @@ def _find_option_value(
 def _locate_option_value(
     option: str, word: TextWord, following: TextWord | None
 ) -> tuple[TextWord, int] | None:
-    """Return the word that contains an option's value and the offset of the value in it."""
+    """Return the word that contains an option's value, and the value's offset in it; None if missing."""
     word_text, is_short = word.text, len(option) == 2
     if word_text == option:
         return None if following is None or _NOT_A_VALUE.match(following.text) else (following, 0)
@@ -185,7 +185,7 @@ def _find_in_login(word: TextWord, sign: str) -> Iterator[Span]:
 
 
 def _remaining_span(word: TextWord, offset: int, sign: str = "") -> Iterator[Span]:
-    """Yield the span of a word from `offset` on or, with `sign`, the span after the next `sign`."""
+    """Yield the span of a word from `offset` or, if `sign` is given, from the end of the next `sign`."""
     if sign:
         located = word.text.find(sign, offset)
         if located < 0:

@@ -17,7 +17,7 @@ _SUBSTITUTION = re.compile(r"\$\(|`")
 
 
 def split_words(text: str) -> frozenset[str]:
-    """Return the set of words in a text such as `token secret key`."""
+    """Return the set of whitespace-separated words in a text."""
     return frozenset(text.split())
 
 

@@ -110,7 +110,7 @@ class Wire(ABC):
         return list(reply.messages)
 
     def is_reply_message(self, message: Json) -> bool:
-        """Return True if the model wrote this message; consecutive such messages form one reply."""
+        """Return True if the model wrote this message; consecutive messages of the model form one reply."""
         return message.get("role") == "assistant"
 
     def forbid_calls(self, body: Json) -> Json:
@@ -174,7 +174,7 @@ class StreamMerger(ABC):
 
     @property
     def alias(self) -> str:
-        """Return the reply's id in the client's stream; empty if it is the provider's id."""
+        """Return the reply's id as sent to the client; empty if it is the same as the provider's id."""
         return ""
 
     @abstractmethod
@@ -194,7 +194,7 @@ class StreamMerger(ABC):
         return isinstance(name, str) and name in self._hidden_names
 
     def resolve_call(self, call: ToolCall) -> ToolCall | None:
-        """Extract the call of a client's own tool from a `tool_call`; the client will see this call."""
+        """Return the client's tool call wrapped in a `tool_call`; None if it is hidden from the client."""
         resolved = self._resolve(call) if call.name == BRIDGE_CALL else None
         if resolved is None:
             self.hidden_calls.append(call)
@@ -226,7 +226,7 @@ class BodyMerger(ABC):
         return isinstance(name, str) and name in self._hidden_names
 
     def resolve_call(self, call: ToolCall) -> ToolCall | None:
-        """Extract the call of a client's own tool from a `tool_call`; the client will see this call."""
+        """Return the client's tool call wrapped in a `tool_call`; None if it is hidden from the client."""
         resolved = self._resolve(call) if call.name == BRIDGE_CALL else None
         if resolved is None:
             self.hidden_calls.append(call)

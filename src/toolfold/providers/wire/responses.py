@@ -118,7 +118,7 @@ class ResponsesWire(Wire):
         ]
 
     def _replace_entries(self, item: Json, entries: Mapping[str, Json]) -> Json:
-        """Return an item that loads tools, using the client's tool definitions."""
+        """Return a conversation item that loads tools, with the client's definitions of these tools."""
         tools = [
             _load_entry(
                 entries.get(text_of(each.get("name")), each), is_deferred=bool(each.get("defer_loading"))
@@ -162,7 +162,7 @@ def _join_name(namespace: str, name: str) -> str:
 
 
 def _load_entry(entry: Json, *, is_deferred: bool) -> Json:
-    """Return a `tools` array entry; with `is_deferred`, marked with `defer_loading`."""
+    """Return a tools array entry, marked with `defer_loading` if `is_deferred` is set."""
     if not is_deferred:
         return entry
     if entry.get("type") == _NAMESPACE:
@@ -269,7 +269,7 @@ class _ResponsesStreamMerger(StreamMerger):
             yield self._render(content)
 
     def _release_start(self) -> Iterator[bytes]:
-        """Yield the start events of the response before the first event for the client."""
+        """Yield the response's start events, which are held back until the first event for the client."""
         held, self._starting = self._starting, []
         for content in held:
             response = self._restore(content.get("response"))

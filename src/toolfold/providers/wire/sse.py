@@ -27,7 +27,7 @@ class EventTooLong(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
-    """A server-sent event: name, data, and the received bytes of both."""
+    """A server-sent event: its name, its data and its original bytes."""
 
     name: str
     data: str
@@ -69,7 +69,7 @@ class EventParser:
 
 
 def render_event(content: Json, *, named: bool) -> bytes:
-    """Return a server-sent event with this content as data and, if `named`, the content's `type` as name."""
+    """Return JSON content as a server-sent event; if `named`, the event's name is the content's `type`."""
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return (f"event: {content['type']}\n" if named else "").encode() + f"data: {data}\n\n".encode()
 
