@@ -487,7 +487,7 @@ class Runtime:
 
 
 class RuntimeRegistry:
-    """Registry of a runtime, with methods such as `get_definitions` that other tool runtimes have."""
+    """Registry of a runtime's tools, which can also return tool definitions and run calls."""
 
     def __init__(self, runtime: Runtime, registry: Registry) -> None:
         self._runtime, self._registry = runtime, registry

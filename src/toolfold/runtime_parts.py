@@ -97,7 +97,7 @@ class RuntimeParts:
 
 
 def open_parts(config: Config, progress: Progress | None, opened: ExitStack) -> RuntimeParts:
-    """Open the components required by the tools; closing `opened` closes them."""
+    """Open the components of a runtime, and register them in `opened`, which closes them."""
     database = open_database(config.store)
     if database is not None:
         opened.callback(database.close)
@@ -132,7 +132,7 @@ def open_parts(config: Config, progress: Progress | None, opened: ExitStack) -> 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTools:
-    """Tools and hooks from built-in modules, configured APIs and plugins, and the user's toolsets."""
+    """Result of loading tools: source reports, plugins' rules for dangerous commands, and toolsets."""
 
     reports: tuple[SourceReport, ...]
     rules: tuple[Rule, ...]
@@ -198,7 +198,7 @@ def build_dispatch(
     approver: Approver | None,
     reviewer: Reviewer | None,
 ) -> Dispatch:
-    """Return the pipeline for all tool calls; `rules` are the danger rules of plugins."""
+    """Return the pipeline for all tool calls; `rules` are the plugins' rules for dangerous commands."""
     approval = build_approval(
         config,
         parts.loops,
@@ -225,7 +225,7 @@ def build_dispatch(
 
 
 def _execution_sites(terminal: EnvironmentThread) -> Mapping[tuple[Source, str], ExecutionSite]:
-    """Return where the tools that run commands execute them, for approval; empty for the local backend."""
+    """Return where each command tool runs its commands, for the approval check; empty if run locally."""
     backend = terminal.environment.backend
     shared = None if backend.shared_directories is None else tuple(backend.shared_directories)
     if not backend.has_own_files and shared is None:
@@ -247,7 +247,7 @@ def build_monitor(
     has_servers: Callable[[], bool],
     audit: DecisionLog,
 ) -> SettingsMonitor | None:
-    """Return a monitor that detects settings changes during calls; None inside another tool call.
+    """Return a monitor for settings changes during tool calls; None if a tool call started this process.
 
     Within a tool call, the outer runtime monitors them.
     """

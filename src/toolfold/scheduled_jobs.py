@@ -152,7 +152,7 @@ def describe_run(run: Run, zone: str) -> Json:
 
 
 def format_moment(moment: float, zone: str) -> str:
-    """Return a moment as text in a time zone, such as `2026-12-24 18:00 CET`; UTC if unknown."""
+    """Return a moment as text such as `2026-12-24 18:00 CET`, in UTC if the time zone is unknown."""
     try:
         known: tzinfo = find_zone(zone)
     except ScheduleError:  # the job can still be listed and changed

@@ -29,7 +29,7 @@ _PRESET_NAMES = frozenset(preset.name for preset in PRESETS)
 
 
 class Toolsets:
-    """All toolsets for one state of the registry."""
+    """All toolsets that exist in one snapshot of the tool registry."""
 
     def __init__(self, snapshot: Snapshot, declared: Iterable[Toolset] = ()) -> None:
         self._snapshot = snapshot
@@ -80,7 +80,7 @@ class Toolsets:
         return self._resolved[name]
 
     def reaches(self, start: str, toolset: str) -> bool:
-        """Return True if the toolset `start` includes `toolset`, even indirectly or without tools."""
+        """Return True if the toolset `start` includes `toolset`, directly or indirectly."""
         return any(name in (ALL, toolset) for name in self._included_toolsets(start))
 
     def _resolve_tools(self, start: str) -> frozenset[str]:
@@ -122,7 +122,7 @@ class Toolsets:
         return registered | {tool.name for each in listed for tool in self._find_listed(each)}
 
     def _find_listed(self, name: str) -> Sequence[Tool]:
-        """Return the tool for a name in a toolset's list; empty if the name may mean several tools.
+        """Return the tool that a name in a toolset refers to; empty if the name is unknown or ambiguous.
 
         A tool is found by its author's name only while no other has that name: otherwise a new tool could
         take its place in the grant.
@@ -137,7 +137,7 @@ class Toolsets:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The toolsets that a session may use. Other scopes are derived only with `narrow`.
+    """Toolsets that a session may use; narrower scopes are derived with `narrow`.
 
     The root of all scopes is the user's configuration; `rebase` follows a change of it.
     """
@@ -232,6 +232,6 @@ def _to_tuple(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _tools_named(snapshot: Snapshot, names: Iterable[str]) -> frozenset[str]:
-    """Return every tool with one of the given names, which tools of different authors may share."""
+    """Return all tools that have one of the given names; several tools may share a name."""
     wanted = frozenset(name for name in names if name)
     return frozenset(tool.name for tool in snapshot.ordered if not wanted.isdisjoint(tool.names))

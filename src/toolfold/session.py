@@ -78,7 +78,7 @@ class SessionDeps:
 
 @dataclass(frozen=True, slots=True)
 class SessionLimit:
-    """Limit on the tools of a session's client; it may change while the session is open."""
+    """Limit on the tools that a session's client may use; it can change while the session is open."""
 
     find: Callable[[], GrantLimit]
     """Function that returns the limit that applies now."""
@@ -144,7 +144,7 @@ class Session:
         return self._scope
 
     def _follow_settings(self) -> None:
-        """Use the components for the current settings from the next turn."""
+        """Switch to the components for the current settings if the settings have changed."""
         with self._deps_lock:
             latest = self._deps.latest() if self._deps.latest else self._deps
             if self._limit is not None:
@@ -210,7 +210,7 @@ class Session:
         self._context_tokens = tokens
 
     def export_state(self) -> Json:
-        """Return, as JSON data, the state with which later requests repeat this session's prompt prefix."""
+        """Return the session state as JSON data, from which a later session can restore its prompt prefix."""
         return self._requests.export_state()
 
     def restore_state(self, state: Json) -> None:
@@ -349,7 +349,7 @@ class Session:
         return replace(turn, failing={**untouched, **failures.failing, **failures.unavailable})
 
     def _full_turn(self, grant: Grant, checked: Sequence[Tool] | None = None) -> Turn:
-        """Return a turn with all available tools of a session, or with the available tools of `checked`."""
+        """Return a turn with a session's available tools, limited to the tools in `checked` if given."""
         checked_grant = grant if checked is None else replace(grant, tools=checked)
         grounds, direct = self._deps, self._deps.disclosure.always_shown(grant)
         return begin_turn(
@@ -367,7 +367,7 @@ class Session:
         return frozenset[str]().union(*(names for each, names in held if self.scope.covers(toolsets, each)))
 
     def _single_call_turn(self, call: ToolCall) -> Turn:
-        """Return a turn for a call before the first turn; only the called tool is checked."""
+        """Return a turn for a call made before the first turn, checking only the called tool."""
         grant = self._current_grant()
         name = _real_name(call)
         if name in self._deps.bridge:
@@ -406,7 +406,7 @@ class Session:
 
 
 def _real_name(call: ToolCall) -> str:
-    """Return the tool run by a call, directly or through `tool_call`; empty if it cannot be parsed."""
+    """Return the name of the tool that a call runs, even through `tool_call`; empty for an invalid call."""
     try:
         return unwrap(call).name
     except CallError:

@@ -133,7 +133,7 @@ class SkillLibrary:
         return Skill(name, line, directory, "user")
 
     def write_file(self, name: str, path: str, text: str) -> None:
-        """Create or replace a file in `scripts`, `references` or `assets` of a skill of the user."""
+        """Create or replace a file in the directory `scripts`, `references` or `assets` of a user's skill."""
         target = self._own_file(name, path)
         self._write(target, text)
 

@@ -36,7 +36,7 @@ MAX_MENTIONED = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScopeFilter:
-    """Filter with which an SQL statement searches only a given set of tools.
+    """SQL filter that restricts a search to a given set of tools.
 
     Either a list of tools, or all tools of some toolsets without a few, and a few others, or all but a few.
     """
@@ -133,7 +133,7 @@ class FoundRows:
 def find_candidate_rows(
     cursor: RowCursor, query: CandidateQuery, scope: ScopeFilter, table: VectorTable | None
 ) -> FoundRows:
-    """Return the candidate tools for a message among the allowed tools; without `table`, by words alone."""
+    """Return the allowed candidate tools for a message; without a vector `table`, search by words only."""
     statistics = _read_statistics(cursor, {term for text in query.texts for term in text})
     found = dict.fromkeys(query.ids)
     if table is not None:
@@ -198,7 +198,7 @@ def plan_word_groups(terms: Sequence[str], statistics: TermStatistics) -> list[t
 
 
 def _list_minimal_groups(expected: Mapping[tuple[str, ...], float], limit: float) -> list[tuple[str, ...]]:
-    """Return the groups that match at most `limit` tools, without groups that contain another group."""
+    """Return the groups of terms that match at most `limit` tools, without supersets of other groups."""
     groups: list[tuple[str, ...]] = []
     for group, matches in expected.items():  # short groups first
         if matches <= limit and not any(set(other) <= set(group) for other in groups):

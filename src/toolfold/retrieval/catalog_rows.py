@@ -26,7 +26,7 @@ _WORD = re.compile(r"'([^']*)':(\d+)")
 
 
 def _list_positions() -> list[str]:
-    """Return, for each weight from 0 to 1, the `tsvector` position and label (A to D) that encode it."""
+    """Return the `tsvector` positions, with labels A to D, that encode the term weights from 0 to 1."""
     return [
         f"{max(1, number)}{next(name for name, least in _CLASSES if number >= least * _WEIGHT_SCALE)}"
         for number in range(_WEIGHT_SCALE + 1)
@@ -89,7 +89,7 @@ def unpack_vectors(values: Sequence[bytes], width: int) -> Matrix:
 
 
 def format_ids(ids: Ids) -> str:
-    """Return numbers in the text format of a PostgreSQL array."""
+    """Return ids in the text format of a PostgreSQL array."""
     return f"{{{','.join(map(str, ids.tolist()))}}}"
 
 

@@ -113,7 +113,7 @@ NO_CONTEXT = Context()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EarlierMessages:
-    """Earlier messages of a conversation, latest first, each as the similarities of all tools to it."""
+    """Earlier messages of a conversation, latest first, with the similarity of every tool to each."""
 
     similarities: Sequence[Scores] = ()
     combined: Scores | None = None
@@ -123,13 +123,13 @@ class EarlierMessages:
     earlier messages and then to the combined vector."""
 
     def find_usual(self, number: int) -> Scores | None:
-        """Return the similarities of a sample of tools to an earlier message; None if unknown."""
+        """Return the similarities of a sample of tools to an earlier message; None if there is no sample."""
         return self.usual[number] if number < len(self.usual) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Cues:
-    """Cues in the words of a message that it refers to earlier messages."""
+    """Linguistic cues that a message refers to earlier messages."""
 
     own_words: int
     """Number of words that say something by themselves."""
@@ -197,7 +197,7 @@ def _is_own_word(word: str) -> bool:
 
 
 def _word_weight(word: str) -> int:
-    """Return the weight of a word: 1, or more in scripts without spaces, where a word may be a sentence."""
+    """Return the weight of a word: 1, or a third of its length in scripts without spaces between words."""
     return 1 if word.isascii() or not _SCRIPT_WITHOUT_SPACES.search(word) else max(1, len(word) // 3)
 
 
@@ -218,7 +218,7 @@ class UsedTools:
         return cls(tuple(present)[:MAX_USED_TOOLS], index.server_numbers())
 
     def server_weights(self) -> dict[int, float]:
-        """Return a weight for each server whose tools were called, 1 for the latest server."""
+        """Return a weight for each server whose tools were called: 1 for the latest, less for others."""
         weights: dict[int, float] = {}
         for position in self.positions:
             weights.setdefault(int(self.servers[position]), _AGE_DECAY ** len(weights))
@@ -364,7 +364,7 @@ def _standardize(scores: Scores | None, candidates: Positions, sample: Scores | 
 
 
 def merge_with_message(in_context: Positions, alone: Positions, message: str) -> Positions:
-    """Combine the rankings with and without context, which has less weight for longer messages.
+    """Combine the rankings with and without conversation context; context counts less for long messages.
 
     A long message may ask for several tools, and says which.
     """

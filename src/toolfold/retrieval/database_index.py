@@ -199,7 +199,7 @@ class DatabaseIndex:
             return self._published
 
     def _wait_until_published(self, tools: Sequence[Tool]) -> None:
-        """Wait until all tools are stored or, with a time limit, until they can be searched."""
+        """Wait until the tools are fully stored or, if a time limit is set, until they are searchable."""
         if self._max_wait_s is None:
             self._lock.wait_for(lambda: self._thread is None)
             return
@@ -362,7 +362,7 @@ class DatabaseIndex:
                 )
 
     def _find_others(self, ids: Ids, known: NDArray[np.int64], last_id: int) -> tuple[NDArray[np.int64], int]:
-        """Return the ids and toolsets of other processes' tools, and the highest id in the database.
+        """Return the ids and toolsets of other processes' tools, and the highest tool id in the database.
 
         `known` are those with an id up to `last_id`.
         """
@@ -453,7 +453,7 @@ class DatabaseIndex:
         return ids
 
     def _report_progress(self, what: str, done: int, total: int) -> None:
-        """Log the progress of publishing at intervals. Raises DatabaseError if the index was closed."""
+        """Log the progress of storing tools, at intervals. Raises DatabaseError if the index was closed."""
         if self._closed.is_set():
             raise DatabaseError("the index was closed")
         self._progress = done, total
@@ -534,7 +534,7 @@ def make_scope_filter(
 
 
 def _list_nearest(lookup: MessageLookup, servers: Sequence[int]) -> list[NearestQuery]:
-    """Return the vector searches for a message: for its text and parts, earlier messages and used servers."""
+    """Return the vector searches for a message, its parts and earlier messages, and for each used server."""
     vectors = [] if lookup.vectors is None else [each for each in lookup.vectors if each.any()]
     found = [NearestQuery(vector, CANDIDATES) for vector in vectors]
     found += [NearestQuery(vector, NEAREST_TO_EARLIER) for vector in lookup.earlier_vectors]

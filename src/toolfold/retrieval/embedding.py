@@ -50,7 +50,7 @@ class EmbeddingUnavailable(SourceError):
 
 
 class OutageLog:
-    """Logs an outage of the embedding model only once, however many components notice it."""
+    """Log that reports an outage of the embedding model only once, however many components notice it."""
 
     def __init__(self, consequence: str = "tools are found by keywords only") -> None:
         self._consequence, self._warned = consequence, False
@@ -134,7 +134,7 @@ class Encoder:
         return QueryEncoding(np.stack(rows), whole.states)
 
     def message_mean(self) -> Matrix:
-        """Return the mean vector of the messages in the phrasebook."""
+        """Return the mean vector of the example messages that ship with the package."""
         return read_message_mean(self._weights, "encoder", 384)
 
     def pieces(self, word: str) -> int:
@@ -162,7 +162,7 @@ class Encoder:
 
 @functools.cache
 def shipped_encoder() -> Encoder:
-    """Return the encoder that all parts of the process share, because a second instance would take 40 MB."""
+    """Return the encoder; the whole process shares one instance, because each instance takes 40 MB."""
     return Encoder()
 
 
@@ -185,7 +185,7 @@ def _import_onnxruntime() -> Any:
 
 
 class _EncoderOutput(NamedTuple):
-    """The encoder's output for a text; older models do not return the hidden states of tokens."""
+    """Encoder output for a text: its vector and, with newer models, the hidden states of its tokens."""
 
     vector: Matrix
     states: Matrix | None = None
@@ -229,7 +229,7 @@ class LightEmbedder:
         return normalize_rows(vectors)
 
     def message_mean(self) -> Matrix:
-        """Return the mean vector of the messages in the phrasebook."""
+        """Return the mean vector of the example messages that ship with the package."""
         return read_message_mean(self._weights, "light", self.width)
 
     def _get_model(self) -> tuple[Any, Matrix, Unigram]:
@@ -406,7 +406,7 @@ def shipped_weights() -> Traversable:
 
 
 def read_message_mean(weights: Traversable, model: str, width: int) -> Matrix:
-    """Return a model's mean vector of example messages; zero if the weights have none."""
+    """Return a model's mean vector of example messages; a zero vector if the weights contain none."""
     file = weights.joinpath("message_means.npz")
     if not file.is_file():
         return np.zeros(width, np.float32)

@@ -171,7 +171,7 @@ class NameIndex:
         )
 
     def _limit_per_toolset(self, positions: Iterable[int], name: str) -> Iterator[tuple[int, Tool]]:
-        """Yield the tools with a name, exact names first, at most MAX_NAMESAKES_PER_TOOLSET per toolset.
+        """Yield the tools called `name`, exact matches first, at most MAX_NAMESAKES_PER_TOOLSET per toolset.
 
         Counting per toolset keeps tools that a session may not use from displacing tools that it may use.
         """

@@ -49,7 +49,7 @@ Of messages written for the sample catalog, 4% exceed it, of messages of other t
 
 @dataclass(frozen=True, slots=True)
 class MessageFit:
-    """Fit of an example message: its similarity to its tool's definition and to the best other definition."""
+    """Fit of an example message: similarity to its own tool's definition and to the closest other tool's."""
 
     own: float
     """Similarity to the definition of the tool, from -1 to 1."""
@@ -171,7 +171,7 @@ def _description_words(description: str) -> set[str]:
 
 
 class MessageCatalog:
-    """Finds the example messages that belong to a tool's definition."""
+    """Catalog in which the example messages for a tool's definition can be looked up."""
 
     def __init__(self, records: Iterable[MessageRecord]) -> None:
         self._by_checksum: dict[str, list[MessageRecord]] = defaultdict(list)
@@ -230,7 +230,7 @@ class MessageSource:
 
 
 class ExampleMessages:
-    """Adds example messages to the tools in the search index, from the first source that has messages."""
+    """Example messages for the tools in the search index, from several sources in order of priority."""
 
     def __init__(self, *sources: MessageSource) -> None:
         self._sources = sources
@@ -276,7 +276,7 @@ class ExampleMessages:
             self._added.clear()
 
     def _find_record(self, tool: Tool) -> MessageRecord | None:
-        """Return a tool's example messages from the first source with an exact match or, if none, any match.
+        """Return a tool's example messages from the first source with an exact match, else with any match.
 
         Otherwise a message stored for one server would replace the shipped ones for exactly this definition.
         """
@@ -296,7 +296,7 @@ class ExampleMessages:
 
 
 def _is_certain(record: MessageRecord, tool: Tool) -> bool:
-    """Return True if example messages are certain to fit: written for the tool's server or definition."""
+    """Return True if example messages were written for exactly this tool's server or definition."""
     checksums = {definition_checksum(name, tool.description) for name in _names_without_prefix(tool)}
     return record.server == tool.server or record.checksum in checksums
 
@@ -310,7 +310,7 @@ class CheckedMessages:
 
 
 class MessageChecker:
-    """Checks messages written by a model for the tools of a catalog."""
+    """Checks example messages that a model wrote for the tools of a catalog."""
 
     def __init__(
         self,
@@ -344,7 +344,7 @@ class MessageChecker:
         return CheckedMessages(fitting, rejected | unfitting)
 
     def _find_unfitting(self, tool: Tool, messages: tuple[str, ...]) -> dict[str, str]:
-        """Return the messages that do not fit the tool's definition, with reasons; if most do not, all."""
+        """Return the messages that do not fit the tool's definition, with reasons; all if most do not fit."""
         if self._measure_fit is None or not messages:
             return {}
         fits = zip(messages, self._measure_fit(tool, messages), strict=True)

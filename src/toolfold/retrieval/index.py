@@ -54,7 +54,7 @@ class ScoreGains(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GrantMask:
-    """Index positions of the tools that a session may use."""
+    """Mask of the index positions whose tools a session may use."""
 
     mask: NDArray[np.bool_]
     hidden: Positions
@@ -65,7 +65,7 @@ class GrantMask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CatalogSample:
-    """Sample of a catalog's vectors, and the catalog's size, for an index that contains only some tools."""
+    """Size and sample vectors of a whole catalog, for an index that contains only some of its tools."""
 
     tools: int
     vectors: Matrix
@@ -131,7 +131,7 @@ class Index:
         return self._auxiliary[0]
 
     def message_matches(self) -> MessageMatches:
-        """Return the object that matches queries with the tools' example messages, built on first use."""
+        """Return the index of the tools' example messages; it is built on first use."""
         if not self._matches:
             self._matches.append(MessageMatches.of(self.tools, self.lexical.words))
         return self._matches[0]
@@ -376,7 +376,7 @@ def tool_checksum(tool: Tool) -> bytes:
 
 
 def _should_update(previous: PreviousIndex, positions: Mapping[bytes, int], sums: Sequence[bytes]) -> bool:
-    """Return True if the index should be updated, not rebuilt: no tools, or few of many, have changed."""
+    """Return True to update the index instead of rebuilding it: if no tools or few of many have changed."""
     new = len(set(sums) - positions.keys())
     if not new and len(positions) == len(sums):
         return True

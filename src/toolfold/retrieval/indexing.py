@@ -86,7 +86,7 @@ class _IndexerClosed(BaseException):
 
 
 class BackgroundStart:
-    """Starts the building of indexes in a background thread, one at a time."""
+    """Starts index builds in a background thread, one build at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -265,7 +265,7 @@ class Indexer:
         )
 
     def _find_previous(self, sums: Sequence[bytes]) -> PreviousIndex | None:
-        """Return the index to update: the current index, or a saved index of exactly these tools."""
+        """Return the index to update: the current one or, if it is missing or lacks tools, a saved one."""
         if self._current is None:
             return self._load_cached(sums)
         current = PreviousIndex.of(self._current[1])
@@ -506,7 +506,7 @@ class _VectorRows:
         """Empty before the first part."""
 
     def add(self, positions: Sequence[int], part: PackedVectors) -> None:
-        """Store vectors in the rows at `positions`; if it is empty, clear all rows. Raises ValueError."""
+        """Store vectors in the given rows, or clear all rows if none are given. Raises ValueError."""
         if not positions or not self.packed.size:
             self.packed = PackedVectors.empty(self._size, part.width)
         if self.packed.width != part.width:

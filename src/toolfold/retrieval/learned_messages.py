@@ -93,7 +93,7 @@ class LearnedSummary:
 
 
 class LearnedMessages:
-    """Learns which messages lead to tool calls, and raises scores for similar messages. Thread-safe.
+    """Messages learned from tool calls, which raise the tools' scores for similar messages. Thread-safe.
 
     A file that cannot be read or written disables learning with a warning; searches go on without it.
     """
@@ -377,7 +377,7 @@ class _PlacedMessages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientGains:
-    """Computes how much learned messages raise the scores of tools in one client's searches."""
+    """Score gains of tools in one client's searches, computed from learned messages."""
 
     messages: _PlacedMessages
     client: str

@@ -122,7 +122,7 @@ class LearnedMessageStore(ABC):
 
     @abstractmethod
     def load_totals(self) -> dict[tuple[str, str, str], int]:
-        """Return the number of counted calls by client, server and tool.
+        """Return the number of tool calls for each client, server and tool.
 
         The number of requests of a client is under an empty server and tool.
         """
@@ -193,7 +193,7 @@ class LearnedStore(LearnedMessageStore):
             return [message for row in rows if (message := parse_row(row))]
 
     def load_totals(self) -> dict[tuple[str, str, str], int]:
-        """Return the number of counted calls by client, server and tool.
+        """Return the number of tool calls for each client, server and tool.
 
         The number of requests of a client is under an empty server and tool.
         """
@@ -332,7 +332,7 @@ class LearnedStore(LearnedMessageStore):
 
 
 def _count_use(db: sqlite3.Connection, message: LearnedMessage, *, is_new_request: bool) -> None:
-    """Count a tool call and, if it is the first call for a request, also the request; halve large counts."""
+    """Count a tool call and, with `is_new_request`, also a request; halve the client's counts at a limit."""
     keys = [(message.client, message.server, message.tool)]
     if is_new_request:
         keys.append((message.client, "", ""))
@@ -354,7 +354,7 @@ def _count_use(db: sqlite3.Connection, message: LearnedMessage, *, is_new_reques
 
 
 def _remove_excess(db: sqlite3.Connection) -> None:
-    """Remove the oldest messages of the client or user with the most messages."""
+    """While too many messages are stored, remove the oldest message of the client with the most messages."""
     count = db.execute("SELECT COUNT(*) FROM learned").fetchone()[0]
     for _ in range(max(0, count - MAX_LEARNED_MESSAGES)):
         db.execute(

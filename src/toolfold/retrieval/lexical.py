@@ -180,7 +180,7 @@ class KeywordIndex:
         return np.bincount(positions, weights, self.size).astype(np.float32), best
 
     def matched(self, query: str, positions: Sequence[int]) -> list[list[str]]:
-        """Return the words of the query contained in the tool at each index position."""
+        """Return, for each of the given tool positions, the words of the query that the tool contains."""
         found: list[list[str]] = [[] for _ in positions]
         if not len(positions):
             return found

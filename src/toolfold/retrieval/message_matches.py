@@ -25,7 +25,7 @@ MIN_SHARED_TERMS = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageMatches:
-    """Finds tools with example messages that match a query, by the terms of the messages."""
+    """Index of the terms of example messages, for finding tools whose messages match a query."""
 
     messages: Mapping[str, Positions]
     """Term → numbers of the messages that contain it."""
@@ -38,7 +38,7 @@ class MessageMatches:
 
     @classmethod
     def of(cls, tools: Sequence[Tool | None], words: WordTokenizer) -> MessageMatches:
-        """Split the example messages of the tools into terms, to match queries with them."""
+        """Build the index from the terms of the tools' example messages."""
         numbers: defaultdict[str, list[int]] = defaultdict(list)
         lengths: list[int] = []
         owners: list[int] = []

@@ -68,7 +68,7 @@ def _duplicate_matrix(index: Index, positions: Sequence[int]) -> NDArray[np.bool
 
 
 def _similarity_matrix(vectors: Vectors, positions: Sequence[int]) -> Scores:
-    """Return the pairwise cosine similarities, from -1 to 1."""
+    """Return the pairwise cosine similarities of the tools at `positions`, from -1 to 1."""
     rows = vectors.packed.numbers[np.asarray(positions)].astype(np.float32)
     similarity = multiply_rows(rows, rows)
     lengths = np.sqrt(np.maximum(similarity.diagonal(), _EPSILON))

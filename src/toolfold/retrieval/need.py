@@ -127,7 +127,7 @@ def _catalog_similarity(legs: Legs, *, dense: bool) -> list[float]:
 
 
 def _dense_similarity(scores: Scores) -> list[float]:
-    """Return the highest similarity of any tool, and its difference from the fifth highest.
+    """Return the highest similarity of any tool to the message, and its lead over the fifth highest.
 
     The difference is large if one tool fits the message clearly better than others.
     """

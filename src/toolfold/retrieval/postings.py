@@ -32,7 +32,7 @@ class FieldConfig:
 
 
 class Vocabulary(dict[str, int]):
-    """Assigns a number to each term of the keyword index; new terms get the next number."""
+    """Mapping from each term of the keyword index to its number; new terms get the next number."""
 
     def __missing__(self, term: str) -> int:
         self[term] = number = len(self)
@@ -105,7 +105,7 @@ class Postings:
 
 
 def merge_postings(parts: Sequence[Postings], terms: int) -> tuple[Int64s, Int32s, Float32s]:
-    """Merge blocks of postings into three arrays: the start of each term, positions, weights."""
+    """Merge blocks of postings into three arrays: the offset of each term, tool positions and weights."""
     counts = [np.bincount(part.terms, minlength=terms) for part in parts]
     starts = row_starts(np.add.reduce([np.zeros(terms, np.int64), *counts]))
     positions, weights = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)

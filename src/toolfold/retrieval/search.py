@@ -114,7 +114,7 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LegScores:
-    """Text of a message or of a part of it, with the keyword scores and similarities of all tools."""
+    """Scores of all tools for a message or a part of it, by keywords and by similarity."""
 
     text: str
     legs: Legs
@@ -137,7 +137,7 @@ class RankedInContext:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _IndexSearch:
-    """Search in one index: its hits, and the scores that determine whether the message needs a tool."""
+    """Result of a search in one index: the hits, and the scores that show whether a tool is needed."""
 
     whole: _LegScores
     in_context: RankedInContext | None
@@ -230,7 +230,7 @@ class Searcher:
     def rank_in_context(
         self, index: Index, message: str, mode: Mode, granted: Iterable[str] | None, context: Context
     ) -> tuple[RankedInContext | None, float, Matrix | None]:
-        """Return training data: scored candidates, probability of needing a tool, and token states."""
+        """Rank tools in context for training; return them, the probability of need, and the token states."""
         grant = index.grant(granted)
         whole = self._score_legs(index, message, mode, grant, in_parts=False)[0]
         ranked = self._rank_in_context(index, whole, mode, grant, context)
@@ -380,7 +380,7 @@ class Searcher:
     def _intent_rankings(
         self, index: Index, whole: Legs, parts: Sequence[_LegScores], mode: Mode
     ) -> Iterator[Positions]:
-        """Yield a ranking for each part of a message that matches a tool about as well as the whole does."""
+        """Yield a ranking for each message part that matches a tool about as well as the whole message."""
         if not parts:
             return
         near_enough = _max_similarity(whole) - SIMILARITY_MARGIN
@@ -425,7 +425,7 @@ class Searcher:
     def _encode(
         self, index: Index | None, messages: Sequence[str], *, are_parts: bool = False
     ) -> QueryEncoding | None:
-        """Return the vectors of messages; None, logged once, if the embedding model is unavailable.
+        """Return the vectors of messages; None if the model is unavailable or does not match the index.
 
         If `are_parts`, all messages after the first are parts of it, which takes less time.
         """
@@ -576,7 +576,7 @@ def _match_partial_names(index: Index, message: str, mask: Mask) -> list[int]:
 
 
 def _move_auxiliary_last(index: Index, positions: Sequence[int]) -> list[int]:
-    """Move auxiliary tools, such as resource readers, to the end of the tool positions."""
+    """Move auxiliary tools, such as resource readers, to the end of a ranking."""
     auxiliary = index.auxiliary_positions()
     if auxiliary.isdisjoint(positions):
         return list(positions)

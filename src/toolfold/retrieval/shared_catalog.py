@@ -77,7 +77,7 @@ def hash_name(name: str) -> int:
 
 
 class SharedCatalog:
-    """Reads and writes the database tables of the search index. Thread-safe."""
+    """Database tables of the search index, with methods to read and write them. Thread-safe."""
 
     def __init__(self, database: Database, words: WordTokenizer) -> None:
         self._database, self._words = database, words
@@ -149,7 +149,7 @@ class SharedCatalog:
         return self.find_ids(checksums)
 
     def build_word_indexes(self) -> None:
-        """Build the full-text indexes that `prepare_bulk_load` dropped, in this replica or a stopped one.
+        """Build missing full-text indexes, which `prepare_bulk_load` of any replica may have dropped.
 
         Also updates the statistics of the tables, without which the database would choose slow query plans.
         """

@@ -169,7 +169,7 @@ def _read_all(cursor: RowCursor) -> tuple[list[LearnedMessage], dict[tuple[str, 
 
 
 def _count_use(cursor: RowCursor, message: LearnedMessage, *, is_new_request: bool) -> None:
-    """Count a tool call and, if it is the first call for a request, also the request; halve large counts."""
+    """Count a tool call and, with `is_new_request`, also a request; halve the client's counts at a limit."""
     keys = [(message.client, message.server, message.tool)]
     if is_new_request:
         keys.append((message.client, "", ""))

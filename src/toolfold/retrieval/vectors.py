@@ -196,7 +196,10 @@ def _with_rows(before: Matrix, size: int, positions: Positions, rows: Matrix) ->
 
 
 def _used_dimensions(vector: Matrix) -> int:
-    """Return the length of a vector without its trailing zeros; vectors of English texts have many."""
+    """Return the length of a vector without its trailing zeros.
+
+    Vectors of English texts have many trailing zeros.
+    """
     return int(vector.nonzero()[0].max(initial=-1)) + 1
 
 

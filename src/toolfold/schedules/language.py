@@ -171,7 +171,7 @@ class _Reader:
         return once(self._choose_moment(day, clock))
 
     def _add(self, length: timedelta) -> datetime:
-        """Return the moment after a duration of elapsed time, unaffected by daylight saving time."""
+        """Return the moment a given duration from now, unaffected by daylight saving time."""
         try:
             return self.now.astimezone(UTC) + length
         except OverflowError:
@@ -471,7 +471,7 @@ class _Reader:
         return word == "last" or bool(re.fullmatch(r"\d{1,2}(st|nd|rd|th)", word))
 
     def _next_date(self, month: int, day: int) -> date:
-        """Return the next date after today with this month and day; 29 February may be years ahead."""
+        """Return the next date after today with this month and day, in a later year if necessary."""
         today = self.now.date()
         for year in range(today.year, today.year + 9):
             with contextlib.suppress(ValueError):

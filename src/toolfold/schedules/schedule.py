@@ -147,7 +147,7 @@ def once(moment: datetime) -> Schedule:
 
 
 def every(amount: timedelta, start: datetime) -> Schedule:
-    """Return a schedule at fixed intervals of elapsed time. Raises ScheduleError if out of range."""
+    """Return a schedule with a fixed interval between runs. Raises ScheduleError if it is out of range."""
     seconds = int(amount.total_seconds())
     if not MIN_INTERVAL_S <= seconds <= MAX_INTERVAL_DAYS * 86_400:
         raise ScheduleError(

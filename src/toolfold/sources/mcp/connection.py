@@ -205,7 +205,7 @@ class ServerConnection:
         )
 
     async def _has_entries(self, capability: Any, *methods: str) -> bool:
-        """Return True if one of the list requests returns entries or times out."""
+        """Return True if one of the list methods returns entries; also True if a request times out."""
         from mcp import MCPError
 
         if capability is None:

@@ -164,7 +164,7 @@ class _BlockReader:
         self._texts: list[str] = []  # lines of the server
 
     def to_value(self, structured: Any = None) -> Any:
-        """Return the content for the model: only the structured value if the texts repeat it."""
+        """Return the content for the model, without the texts if they only repeat the structured value."""
         text = "\n".join(self._lines)
         if structured is None:
             return text

@@ -126,7 +126,7 @@ class DirectCalls:
         """Tasks that read the rest of a response."""
 
     def wrap(self, send: SendRawRequest, requests: RawRequests) -> SendRawRequest:
-        """Return a function that sends tool calls over persistent connections, other requests with `send`."""
+        """Return a function that sends tool calls over persistent connections, and the rest with `send`."""
 
         async def send_request(
             method: str, params: Mapping[str, Any] | None, opts: Any = None, **options: Any
@@ -231,7 +231,7 @@ class DirectCalls:
     async def _exchange(
         self, id_: int, request: bytes
     ) -> JSONRPCResponse | JSONRPCError | httpx2.Response | httpx2.TransportError:
-        """Send a tool call; return its JSON-RPC response or, for the SDK, the HTTP response or error."""
+        """Send a tool call; return its JSON-RPC response, or an HTTP response or error for the SDK."""
         try:
             connection = await self._pool.take(self._origin, self._connect_timeout_s)
         except ExchangeFailed as error:

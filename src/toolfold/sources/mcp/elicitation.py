@@ -86,7 +86,7 @@ class PromptHandler:
 
     @property
     def elicitation_callback(self) -> ElicitationFnT | None:
-        """Return the SDK's callback for elicitation; with the policy `decline` it declines every request."""
+        """Return the SDK's callback for elicitation; None if elicitation is not declared to the server."""
         return (
             self._handle_elicitation
             if self._callbacks.elicit or self._settings.elicitation == "decline"

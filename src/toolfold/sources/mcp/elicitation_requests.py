@@ -1,4 +1,4 @@
-"""Elicitation and sampling requests of MCP servers as data, and validation of replies.
+"""Data types for elicitation and sampling requests of MCP servers, and validation of replies.
 
 Texts of a server are limited in length and stripped of invisible characters. A form is flat (text, number,
 yes/no, choices), so that any interface can show it; other forms are refused. A URL is never opened here.

@@ -386,7 +386,7 @@ def _require_uncompressed(response: httpx2.Response) -> httpx2.Response:
 
 
 def _is_message(request: httpx2.Request) -> bool:
-    """Return True if an HTTP request carries an MCP message and does not belong to a login."""
+    """Return True if an HTTP request carries an MCP message, not a request of an OAuth login."""
     return request.headers.get("content-type", "").startswith("application/json") and (
         b'"jsonrpc"' in request.content
     )

@@ -70,7 +70,7 @@ class ItemLists:
         return _parse_items(method, self._cached_lists(server).get(method, ()))
 
     def refresh(self, server: str, kind: str = "") -> bool:
-        """Fetch all cached lists of a server again, or one kind of list; return False if none is cached."""
+        """Refetch the cached lists of a server, or only those of `kind`; return False if none is cached."""
         methods = [each for each in self._cached_lists(server) if kind in ("", ITEM_LISTS[each][0])]
         for method in methods:
             self._start_fetch(server, method)

@@ -235,7 +235,7 @@ def _is_json_schema(schema: Any) -> bool:
 
 
 def _name_by(field: str) -> Callable[[Json, str, list[str]], None]:
-    """Return a function that copies the field `field` of a list entry to its missing name."""
+    """Return a function that sets the missing name of a list entry to the value of its field `field`."""
 
     def repair(entry: Json, _protocol: str, _found: list[str]) -> None:
         if not isinstance(entry.get("name"), str):

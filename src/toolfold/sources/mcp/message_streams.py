@@ -7,7 +7,7 @@ from typing import Any, Self
 
 
 class MessageStream:
-    """Stream of messages in one direction of a connection, which the SDK sends or receives."""
+    """One-way stream of messages that the SDK sends or receives over a connection."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -83,7 +83,7 @@ class ToolNames:
 
 
 class _Namespace:
-    """Unique tool names, each composed of the server's prefix and the server's name for the tool."""
+    """Namespace of unique tool names, each made of a server's prefix and the server's name for a tool."""
 
     def __init__(self, label: str, prefixes: Mapping[str, str], taken: Iterable[str]) -> None:
         """Create a namespace; `label` is the prefix of names that need a hash to be unique or valid."""
@@ -105,7 +105,7 @@ class _Namespace:
         return self._prefixes.get(server, f"{self._label}{server}_")
 
     def _is_owner(self, server: str, plain: str) -> bool:
-        """Return True unless another server's prefix matches the name `plain` better than this server's."""
+        """Return True if no other server's prefix matches the name `plain` better than this server's."""
         own = self._prefix_of(server)
         others = ((each, prefix) for each, prefix in self._prefixes.items() if each != server)
         return not any(

@@ -24,7 +24,7 @@ def _list_entries(document: Json, _context: ImportContext) -> Mapping[str, Any]:
 
 
 def _expand_references(value: Any) -> Any:
-    """Write opencode's `{env:NAME}` as `${NAME}` in every string of an entry."""
+    """Replace opencode's `{env:NAME}` with `${NAME}` in every string of an entry."""
     if isinstance(value, str):
         return _REFERENCE.sub(_translate_reference, value.replace("${", "$${"))
     if isinstance(value, list):

@@ -19,7 +19,7 @@ _MAX_CHARS = 2_000
 
 
 def find_literal_secrets(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the setting keys whose values contain a secret: `env.TOKEN`, `headers.X-Key`, `args`."""
+    """Return the setting keys, such as `env.TOKEN` or `args`, whose values contain a literal secret."""
     return tuple(_iter_literal_secrets(settings))
 
 

@@ -264,7 +264,7 @@ def _open_logins(logins: LoginStore | Path) -> LoginStore:
 async def _fetch_challenge(
     server: str, settings: McpServerSettings, url: str, environment: Mapping[str, str]
 ) -> Any:
-    """Send a ping without a token; return the server's 401 response, or an empty response for other statuses.
+    """Send a ping without a token; return a 401 response with the headers of the server's 401, if any.
 
     Raises NotStarted if the server cannot be reached.
     """
