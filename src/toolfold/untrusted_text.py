@@ -34,12 +34,12 @@ _NUMBERED_LINE = re.compile(r"(line |.+:)(\d{1,9})", re.DOTALL)
 
 
 def leave_unmarked(text: str) -> str:
-    """Return the text unchanged, for contexts that do not mark instructions in it as untrusted."""
+    """Return the text unchanged: the text marker for contexts in which no text is marked as untrusted."""
     return text
 
 
 def find_nothing(_text: str) -> Sequence[tuple[int, int]]:
-    """Return an empty sequence, for contexts that do not search for injected instructions."""
+    """Return no passages: the scanner for contexts in which text is not scanned."""
     return ()
 
 

@@ -77,7 +77,7 @@ class Validation:
 
 
 def parse_arguments(name: str, arguments: Json | str | None) -> Json:
-    """Return a call's arguments as a dict, for any format of a provider. Raises InvalidArguments."""
+    """Return a call's arguments as a dict, given a dict, JSON text or None. Raises InvalidArguments."""
     if isinstance(arguments, str):
         arguments = _parse_text(name, arguments)
         if isinstance(arguments, str):  # some models encode the JSON twice
@@ -157,7 +157,7 @@ class ArgumentCoercion:
         self._expansions: dict[tuple[int, ...], tuple[list[Json], frozenset[str]]] = {}
 
     def __call__(self, value: Any, schemas: Sequence[Any], path: _Path = None, depth: int = 0) -> Any:
-        """Convert a value to a type accepted by one of the schemas; return it unchanged if there are none."""
+        """Convert a value to a type that one of the schemas accepts, if possible."""
         branches, kinds = self._expand(schemas)
         if isinstance(value, str) and self._reads_text:
             value = _read_text(value, kinds)
@@ -179,7 +179,7 @@ class ArgumentCoercion:
         return value
 
     def _is_omitted(self, branches: Sequence[Json], key: str) -> bool:
-        """Return True if null is invalid for an optional property, so that it means "omitted"."""
+        """Return True if null means "omitted" for a property: it is optional and does not allow null."""
         if not self._reads_text or any(key in get_list(branch, "required") for branch in branches):
             return False
         schemas = _declared_schemas(branches, key)
@@ -302,7 +302,7 @@ def _read_container(text: str, kinds: Set[str]) -> Any:
 
 
 def _property_schemas(branches: Sequence[Json], key: str) -> list[Any]:
-    """Return the schemas of one property in all alternatives of a schema, such as `anyOf`."""
+    """Return the schemas of one property, from all alternatives of an object's schema."""
     others = [branch.get("additionalProperties") for branch in branches]
     return _declared_schemas(branches, key) or [each for each in others if isinstance(each, dict)]
 

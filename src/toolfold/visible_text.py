@@ -90,7 +90,7 @@ def _clean_value(key: str, value: Any, depth: int) -> Any:
 
 
 def _clean_named(schemas: Mapping[str, Any], depth: int) -> Any:
-    """Remove invisible characters from the schemas in a mapping of property names."""
+    """Remove invisible characters from the schemas in a mapping of property names to schemas."""
     new = {
         name: _clean_object(each, depth + 1) if isinstance(each, FrozenDict) else each
         for name, each in schemas.items()

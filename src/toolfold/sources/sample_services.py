@@ -77,7 +77,7 @@ class SampleService:
         return next((action for name, action in actions.items() if name in named), self._change)
 
     def _find_kind(self, words: list[str]) -> str:
-        """Return the kind of record that a tool name contains; the longest of several matching kinds."""
+        """Return the kind of record named in a tool name, such as `invoice`; the longest if several match."""
         singular = {_singular(word) for word in words}
         known = [kind for kind in self._records if {_singular(each) for each in kind.split()} <= singular]
         if known:
@@ -146,7 +146,7 @@ class SampleService:
 
 
 def _matches(record: Json, args: Json) -> bool:
-    """Return True if a record has the field values in the arguments and contains a search word."""
+    """Return True if a record matches the arguments: equal field values, and at least one search word."""
     for name, value in args.items():
         if name in _TEXT_ARGUMENTS and isinstance(value, str):
             text = " ".join(_texts(record)).lower()

@@ -206,7 +206,7 @@ class JobStore(ABC):
         raise UnknownJob(text)
 
     def list_jobs(self, client: str = "", *, since: float = 0.0) -> list[Job]:
-        """Return all jobs, or the jobs created by a client since a given time, sorted by next run time."""
+        """Return all jobs, or a client's jobs created since a given time, in order of their next run."""
         order = "ORDER BY state = 'finished', next_run IS NULL, next_run, created"
         rows = self._read(f"SELECT * FROM jobs {order}")  # noqa: S608
         return [
@@ -231,7 +231,7 @@ class JobStore(ABC):
             raise UnknownJob(job_id)
 
     def next_time(self) -> float | None:
-        """Return the time of the next due job that is not already running; None if there is no such job."""
+        """Return the earliest run time of active jobs that are not running; None if there is no such job."""
         (row,) = self._read("SELECT min(next_run) AS first FROM jobs WHERE state = 'active' AND owner = ''")
         return None if row["first"] is None else float(row["first"])
 
@@ -387,7 +387,7 @@ class PostgresJobStore(JobStore):
     """The scheduled jobs of all replicas, in a PostgreSQL database that the caller closes."""
 
     def __init__(self, database: Database) -> None:
-        """Use an open database whose tables are up to date."""
+        """Create a job store in an open database with up-to-date tables."""
         self._database = database
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ class PostgresSessionStore:
     is_remote = True
 
     def __init__(self, database: Database, *, owns_database: bool = False) -> None:
-        """Use an open database; with `owns_database`, it is closed together with the store."""
+        """Create a store in an open database; with `owns_database`, the store closes the database."""
         self._database, self._owns_database = database, owns_database
 
     def create_session(self, record: SessionRecord) -> None:

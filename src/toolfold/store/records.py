@@ -97,7 +97,7 @@ class SearchMatch:
 
 
 class SessionStore(Protocol):
-    """Interface of a session store. Every method is one transaction that survives a crash of the process.
+    """Interface of a session store. Every method is one durable transaction.
 
     A store with the attribute `is_remote = True` is used in a thread, because it may take long to answer.
     """

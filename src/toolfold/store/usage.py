@@ -97,7 +97,7 @@ class UsageStore(ABC):
         *,
         may_exist: bool = False,
     ) -> None:
-        """Store new entries, and mark earlier searches, given by key, as successful.
+        """Store new entries, and mark the earlier searches with the given keys as successful.
 
         With `may_exist`, entries that were stored before are left out: an earlier attempt may have succeeded.
         """
@@ -198,7 +198,7 @@ class UsageStore(ABC):
 
     @abstractmethod
     def _change(self, changes: Sequence[tuple[str, Sequence[tuple[object, ...]]]]) -> None:
-        """Run SQL statements in one transaction, each once for every tuple of its parameter values."""
+        """Run SQL statements in one transaction; each statement runs once per tuple of parameters."""
 
 
 class SqliteUsageStore(UsageStore):
@@ -249,7 +249,7 @@ class PostgresUsageStore(UsageStore):
     bucket_number = "CAST(FLOOR((at - ?) / ?) AS INTEGER)"
 
     def __init__(self, database: Database, *, max_days: int = 30, max_entries: int = MAX_ENTRIES) -> None:
-        """Use an open database whose tables are up to date; the caller closes it."""
+        """Create a store in an open database with up-to-date tables; the caller closes the database."""
         super().__init__(max_days=max_days, max_entries=max_entries)
         self._database = database
         self.prune()
@@ -274,7 +274,7 @@ def _with_postgres_marks(statement: str) -> str:
 
 
 def _to_postgres(value: object) -> object:
-    """Convert a value for PostgreSQL: True to 1, and text to text without NUL characters."""
+    """Convert a value for PostgreSQL: booleans to integers, and strings to strings without NUL."""
     if isinstance(value, bool):
         return int(value)
     return clean_text(value) if isinstance(value, str) else value

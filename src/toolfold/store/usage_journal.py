@@ -39,7 +39,7 @@ class UsageJournal:
     """The journal files of one process in a directory. Not thread-safe: callers must hold a lock."""
 
     def __init__(self, directory: Path) -> None:
-        """Use a directory for journal files; it is created with the first entry."""
+        """Create a journal in a directory, which is created when the first entry is written."""
         self._directory, self._name = directory, secrets.token_hex(6)
         self._number = self._size = 0
         self._current: tuple[Path, int] | None = None
@@ -48,7 +48,10 @@ class UsageJournal:
         self._has_failed = False
 
     def append(self, entry: UsageEntry) -> None:
-        """Write an entry to the journal file. Failures are logged, not raised; the entry stays in memory."""
+        """Write an entry to the journal file; a failure is logged, not raised.
+
+        The caller still has the entry in memory.
+        """
         # Its values are texts and numbers, of which `asdict` would make deep copies for every call.
         self._append({"entry": {name: getattr(entry, name) for name in _ENTRY_FIELDS}})
 

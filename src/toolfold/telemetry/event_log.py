@@ -36,7 +36,7 @@ class EventLog:
 
 
 def remove_content(data: Json) -> Json:
-    """Return an event without texts of people, models and tools, except the reason for the end of a turn."""
+    """Return an event without texts of users, models and tools; the reason why a turn ended is kept."""
     is_turn_end = data.get("type") == "turn_finished"
     named = data if data.get("registered", True) else {**data, "tool": UNKNOWN_TOOL}
     return {

@@ -123,7 +123,7 @@ class OtelReader:
             self._turns.popitem(last=False)[1].span.end()
 
     def _find_delegating_span(self, parent_session_id: str) -> Span | None:
-        """Return the span of the parent session's delegating tool call or, if none, of the parent's turn."""
+        """Return the span of the tool call that started a sub-agent or, if none, of the parent's turn."""
         for (session_id, _), (tool, span) in reversed(self._calls.items()):
             if session_id == parent_session_id and tool == DELEGATING_TOOL:
                 return span

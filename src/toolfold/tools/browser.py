@@ -196,7 +196,7 @@ class BrowserTools:
 
 
 def _session_key(context: CallContext) -> str:
-    """Return the key of the browser pages of a session's task; each task has separate pages."""
+    """Return the key of a task's browser pages: the session id and the task id."""
     return f"{context.session_id}/{context.task_id or ''}"
 
 

@@ -98,7 +98,7 @@ def tools(services: Services) -> list[Tool]:
 
 
 def _list_tools(definition: Definition, present: frozenset[str]) -> Definition:
-    """Add the common tools that the code can call in this session to the description of `execute_code`."""
+    """Return the definition of `execute_code` with a list of common tools that the code can call."""
     function = definition["function"]
     named = [name for name in _NAMED_TOOLS if name in present]
     listed = f" Tools that it can call include {', '.join(named)}." if named else ""
@@ -124,7 +124,7 @@ class CodeTool:
         loop = asyncio.get_running_loop()
 
         async def call_tool(name: str, arguments: Json) -> Json:
-            """Call a tool for the executed code, in the handler's event loop, not the environment's loop."""
+            """Call a tool on behalf of the executed code, in the event loop of the handler."""
             work = asyncio.run_coroutine_threadsafe(_make_reply(nested, name, arguments), loop)
             return await asyncio.wrap_future(work)
 
@@ -148,7 +148,7 @@ async def _make_reply(nested: NestedCalls, name: str, arguments: Json) -> Json:
 
 
 def _full_value(result: ToolResult) -> object:
-    """Return a tool result as Python data, complete even if the model gets a truncated result."""
+    """Return a tool's complete result as Python data, even if the model receives a truncated result."""
     # Not the value of the result: a hook may have changed only the text, to remove something from it.
     return read_json(result.text if result.whole_text is None else result.whole_text)
 

@@ -252,7 +252,7 @@ class CronTools:
 
 
 def _name_client(context: CallContext) -> str:
-    """Return the gateway client whose jobs a call may access; empty for the user's agent, which sees all.
+    """Return the gateway client whose jobs a call may access; empty for the local agent (all jobs).
 
     A client over stdio chooses its name itself, so it must not become the client of a token.
     """

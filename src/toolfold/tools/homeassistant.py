@@ -227,7 +227,7 @@ class HomeTools:
             )
 
     async def _page(self, key: str, found: list[Any]) -> Json:
-        """Return at most MAX_LISTED items as text, with passages that look like instructions marked."""
+        """Return the first MAX_LISTED items as text, with suspected injected instructions marked."""
         rest = {"total": len(found), "note": f"Only the first {MAX_LISTED} are shown. Narrow the search."}
         lines = [each if isinstance(each, str) else _to_text(each) for each in found[:MAX_LISTED]]
         text = await self.outside_text.mark("\n".join(lines))

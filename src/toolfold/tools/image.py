@@ -100,7 +100,7 @@ class ImageTools:
     outside_text: OutsideText
 
     def check(self) -> bool:
-        """Return True if the image service has a key. Raises ImageFailed if its variable is not set."""
+        """Return True if the image service has a key. Raises ImageFailed with the missing variable if not."""
         if not self._key():
             raise ImageFailed(f"The key of the image service is missing: set {self._key_variable()}.")
         return True

@@ -191,7 +191,7 @@ class TrainingTools:
         return {"environment": name, "parameters": parameters}
 
     def complete(self, args: Json) -> Json | None:
-        """Return the arguments for starting a run, completed with stored and default parameters.
+        """Return the arguments for starting a run, with stored and default parameters added.
 
         Returns None for arguments that `start` will reject.
         """
@@ -203,7 +203,7 @@ class TrainingTools:
         return {**args, "parameters": {**defaults, **self._read_configured(name, environment), **given}}
 
     async def start(self, args: Json, _: CallContext) -> Json:
-        """Start a training run with parameters that `complete` has completed."""
+        """Start a training run, and return its id and parameters."""
         name = args["environment"]
         environment = self._find_environment(name)
         parameters = _check_parameters(environment, args.get("parameters", {}))
@@ -365,7 +365,7 @@ def _check_text(name: str, parameter: TrainingParameter, value: str) -> None:
 
 
 def _fill_in(word: str, parameters: Json) -> str:
-    """Return a word of a command with placeholders like {NAME} replaced by parameter values."""
+    """Return a command argument with placeholders such as {NAME} replaced by parameter values."""
 
     def replace_name(found: re.Match[str]) -> str:
         value = parameters.get(found[1], found[0])

@@ -196,7 +196,7 @@ class SkillTools:
             )
 
     def _rank(self, skills: list[Skill], query: str) -> list[Skill]:
-        """Return the skills that match a message, best first, ranked by the tool search."""
+        """Return the skills that match a query, best first; all skills if no search is available."""
         by_name = {f"skill_{skill.name}": skill for skill in skills}
         if self.search is None or not by_name:
             return skills

@@ -174,13 +174,13 @@ def tools(services: Services) -> list[Tool]:
 
 
 def needs_context(tool: Tool) -> bool:
-    """Return True if approval of a tool's calls depends on the directory or on a process's earlier input."""
+    """Return True if approving a call of the tool needs its directory or the process's earlier input."""
     called = (tool.source, tool.name)
     return called == _PROCESS_TOOL or called in _DIRECTORY_TOOLS
 
 
 def inject_workdir(terminal: EnvironmentThread) -> PreToolCall:
-    """Return a hook that adds the context needed for approval to each call, such as the working directory.
+    """Return a hook that adds context for the approval decision to each call, such as the directory.
 
     For `terminal` and `execute_code` that is the absolute working directory: a task may have changed it, and
     `rm -r *` depends on it. For input to a process it is the earlier input, without which it cannot be
@@ -334,7 +334,7 @@ async def _input_context(terminal: EnvironmentThread, args: Json) -> Json | None
 
 
 def get_task_name(args: Json, context: CallContext) -> str:
-    """Return the name of a shell session (`task`), which starts with the id of the Toolfold session."""
+    """Return the name of a shell session: the Toolfold session id, followed by the task name."""
     return f"{context.session_id}/{args.get('task') or context.task_id or ''}"
 
 

@@ -103,7 +103,7 @@ class Supervisor:
         )
 
     def _follow(self, process: subprocess.Popen[bytes], deadline: float) -> str:
-        """Log the output until the command ends; return why it was stopped, empty if it ended by itself."""
+        """Log the output until the command ends; return why the command was stopped, or an empty string."""
         reason, kill_at = "", 0.0
         for data in _read_output(process):
             self._log.write(data)
@@ -131,7 +131,7 @@ class Supervisor:
 
 
 def _read_output(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
-    """Yield the command's output until it ends; yield empty data after `POLL_S` without output.
+    """Yield the command's output until the command ends; yield b"" after POLL_S seconds without output.
 
     What is left in the pipe then is yielded too. A process that the command has left behind may keep the pipe
     open, so its end is not waited for.

@@ -114,7 +114,7 @@ class BridgeAnswers:
     def _search_one(
         self, turn: Turn, query: str, *, limit: int, offered: frozenset[str], client: str
     ) -> _QueryMatches:
-        """Return the tools with the given names that match one search query."""
+        """Search for one query, and return the matching tools among the `offered` names."""
         first = [tool.name for tool in turn.snapshot.named(query) if tool.name in offered]
         hits = self._run_search(turn, query, limit, offered, client) if offered else []
         names = dict.fromkeys((*first, *(hit.name for hit in hits if hit.name in offered)))
@@ -182,7 +182,7 @@ def _render_match(turn: Turn, tool: Tool, visible: bool) -> Json:
 
 
 def _adapt_to_turn(turn: Turn, tool: Tool) -> Tool:
-    """Return the tool, removing mentions of tools outside this turn from its description."""
+    """Return the tool with a description that mentions only tools of this turn."""
     if tool.adapt is None:
         return tool
     function = turn.described(tool)["function"]

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The tools of a session in one turn. Tools added or removed later appear in the next turn."""
+    """The tools of a session in one turn; later changes of the tools take effect in the next turn."""
 
     snapshot: Snapshot
     granted: frozenset[str]

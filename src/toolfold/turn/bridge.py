@@ -80,7 +80,7 @@ class Bridge:
         return isinstance(name, str) and name in self._answers
 
     def tool(self, name: str, turn: Turn) -> Tool:
-        """Return `tool_search` or `tool_describe` as a tool that searches the tools of this turn."""
+        """Return the tool `tool_search` or `tool_describe`, bound to the tools of this turn."""
         definition = next(tool for tool in self.tools if tool.name == name)
         return replace(definition, handler=functools.partial(_run_answer, self._answers[name], turn))
 

@@ -45,7 +45,7 @@ class Conversation:
     """True if the model has called tools for the latest message, which therefore needs some."""
 
     def context(self) -> Context:
-        """Return the messages and tool calls before the user's latest message."""
+        """Return the earlier user texts and the called tools, latest first, as context of a search."""
         return Context(tuple(reversed(self.user_texts[:-1])), tuple(reversed(self.used_tools)))
 
     @classmethod
@@ -89,7 +89,7 @@ def find_failed_ids(messages: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def _is_failed_result(block: Mapping[str, Any]) -> bool:
-    """Return True if a tool result is marked as an error or, in formats without marks, looks like one."""
+    """Return True if a tool result is marked as an error, or its text starts like an error message."""
     if block.get("is_error") is True or block.get("status") in ("incomplete", "failed"):
         return True
     text = block.get("output", block.get("content"))
@@ -126,7 +126,7 @@ def _strip_notes(text: str) -> str:
 
 
 def _after_note(noted: str) -> str:
-    """Return the text after a note about tools; the whole text if the note has no end mark."""
+    """Return the text after the end mark of a note about tools; the whole text if there is no end mark."""
     _, closing, after = noted.partition(CLOSING)
     return after if closing else noted
 

@@ -121,7 +121,7 @@ def _hit_text(tool: Tool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DialogueMessage:
-    """A message of a generated conversation: token count, and its needed, found and selected tools."""
+    """User message for `generate_dialogue`: token count, needed tools, search results, selected tools."""
 
     tokens: int
     needs: tuple[str, ...]
@@ -158,7 +158,7 @@ _Shown = tuple[Sequence[Segment], Sequence[Segment]]
 
 
 class _CallScript:
-    """Script of a simulated conversation: builds the list of its model calls."""
+    """Builds the list of model calls of a simulated conversation."""
 
     def __init__(self, dialogue: Dialogue, tools: ToolSizes) -> None:
         self.tools, self._dialogue = tools, dialogue
@@ -203,7 +203,7 @@ class _CallScript:
         self._history.append(Segment(f"{what} {len(self._history)}", tokens))
 
     def found(self, name: str) -> list[list[str]]:
-        """Return the results of one simulated search for a tool, or of two if the first search misses it."""
+        """Return the results of the simulated searches for a tool: one search, or two if the first fails."""
         first = [each for each in self.ranked if each in self.tools.hit][: self.tools.hits]
         return [first] if name in first else [first, [name, *first[: self.tools.hits - 1]]]
 
@@ -338,7 +338,7 @@ def count_shown(dialogue: Dialogue, tools: ToolSizes) -> list[int]:
 
 
 def best_limit(prices: Prices, placement: Placement, dialogue: Dialogue, tools: ToolSizes) -> int:
-    """Return the cheapest limit of tools per message, up to the largest number shown now."""
+    """Return the limit on tools per message with which the conversation costs least."""
     write = STRATEGIES[placement]
     limits = range(1, max([1, *count_shown(dialogue, tools)]) + 1)
     spent = {
@@ -363,7 +363,7 @@ def typical_dialogue(turns: int = 10) -> tuple[Dialogue, ToolSizes]:
 
 
 def cheapest(bills: Mapping[str, Mapping[str, Bill]], turns: int) -> dict[str, list[str]]:
-    """Return the models for which each strategy is the cheapest after this number of turns."""
+    """Group the models by the strategy that is cheapest for them after this number of turns."""
     won: dict[str, list[str]] = {}
     for model, by_strategy in bills.items():
         spent = {name: each.by_turn()[turns - 1] for name, each in by_strategy.items()}

@@ -88,7 +88,7 @@ class Deferral:
 
 
 def _is_decided(weight: TokenCount, enough: int) -> bool:
-    """Return True if a token count, exact or a bound, shows whether the limit `enough` is reached."""
+    """Return True if an exact or bounded token count shows whether the limit `enough` is reached."""
     if weight.known == "exactly":
         return True
     return (weight.known == "at least") is (weight.tokens >= enough)

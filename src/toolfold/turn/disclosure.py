@@ -145,7 +145,7 @@ class Disclosure:
     def _visible_tools(
         self, grant: Grant, turn: Turn, chosen: Collection[str] | None, forced: bool
     ) -> list[Tool]:
-        """Return the visible tools, those that change least first, so that prompt caches stay valid."""
+        """Return the visible tools, rarely changing tools first, so that prompt caches stay valid."""
         parts = self._sorted(grant)
         bridge = self._shown_bridge(grant, parts)
         if chosen is None:

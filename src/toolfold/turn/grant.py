@@ -55,7 +55,7 @@ class GrantCache:
         self._held: tuple[Toolsets | None, dict[_Key, Grant]] = None, {}
 
     def get_grant(self, toolsets: Toolsets, scope: Scope, offers: frozenset[str]) -> Grant:
-        """Return the tools granted by a scope; tools that only an agent can run are listed if in `offers`."""
+        """Return the tools granted by a scope; agent-only tools are listed only if named in `offers`."""
         current, grants = self._held  # read together: another thread may replace them
         if current is not toolsets:
             grants = {}

@@ -45,7 +45,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class _HistoryEntry:
-    """A history message other than a system instruction."""
+    """A message of the history that is not a system instruction, with its hashes."""
 
     position: int
     """Index of the message among all messages."""
@@ -60,7 +60,10 @@ class _HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class _NoteRemover:
-    """Removes a note about tools from a message by its length, because storing its text may be expensive."""
+    """Removes a note about tools from a message, given the length of the note.
+
+    The text of the note is not stored, because it may be long.
+    """
 
     length: int
     """Characters that the note added to a text."""
@@ -234,7 +237,7 @@ def _note_from_json(state: Json) -> Note:
 
 
 def _match_suffix(last: Sequence[bytes], now: Sequence[bytes]) -> dict[int, int]:
-    """Map the positions of the last messages of a history to their positions in the last request."""
+    """Find the longest suffix of the last request in the history; map history to request positions."""
     old, new = last[::-1], now[::-1]
     falls = _prefix_table(old)
     length = best = at = 0

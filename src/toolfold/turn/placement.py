@@ -296,7 +296,7 @@ class SessionPlacement:
         )
 
     def _definitions_note(self, turn: Turn, chosen: Sequence[Tool], history: History) -> Note:
-        """Return a note with the definitions of the selected tools, for the model's input."""
+        """Return a note with the definitions of the selected tools that earlier notes do not contain."""
         known = history.known_lines()
         lines = {tool.name: self._wording.line(turn, tool) for tool in chosen}
         new = [tool for tool in chosen if lines[tool.name] not in known]
@@ -385,7 +385,7 @@ class _ToolsArray:
         return ""
 
     def grow(self, turn: Turn, tools: Sequence[Tool], *, anew: str, constant: int) -> None:
-        """Append missing tools to the tools array; if `anew` gives a reason, clear the array first."""
+        """Append missing tools to the tools array; clear the array first if `anew` is not empty."""
         if anew or not self._held:
             self._held, self.constant = {}, constant
         for tool in tools:
@@ -442,7 +442,7 @@ def _text_note(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wordin
 
 
 def _tail_text(history: History, new: Note | None = None) -> str:
-    """Return the note about tools for the newest message, repeating the note if it was already sent."""
+    """Return the text of the newest message's note about tools: the note already sent, or the new note."""
     note = history.newest_note or new
     return note.text if note is not None and history.newest_user_entry is not None else ""
 

@@ -21,7 +21,7 @@ PRICES_AS_OF = "November 2026"
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment of a model request, such as a tool definition; equal identity means equal text."""
+    """A segment of a model request, such as a tool definition; segments of equal identity have equal text."""
 
     identity: str
     tokens: int
@@ -236,7 +236,7 @@ def find_prices(model: str, table: Sequence[Prices] = PRICES) -> Prices | None:
 
 
 def find_listed_prices(model: str, table: Sequence[Prices] = PRICES) -> Prices | None:
-    """Return an upper bound on a model's prices, for users' spending limits; None if it is unknown.
+    """Return an upper bound on a model's prices, for users' spending limits; None if the model is unknown.
 
     Unlike `find_prices`, this takes a name for a listed model only if a version, a date or the name of a
     smaller variant follows: `gpt-5.4-pro` costs many times as much as `gpt-5.4`.

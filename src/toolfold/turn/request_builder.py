@@ -34,14 +34,14 @@ class RequestPolicy:
 
 
 class RequestBuilder:
-    """Builds the requests of one session, each with the previous request as prefix for prompt caches."""
+    """Builds the model requests of one session; each repeats the previous request as a cacheable prefix."""
 
     def __init__(self, policy: RequestPolicy) -> None:
         self._policy = policy
         self._placing = SessionPlacement(policy.wording, most=policy.settings.rag_append_max)
 
     def use_policy(self, policy: RequestPolicy) -> None:
-        """Build later requests with changed settings; content repeated from earlier requests is unchanged."""
+        """Change the settings for later requests; content repeated from earlier requests stays the same."""
         self._policy = policy
         self._placing.max_appended = policy.settings.rag_append_max
 

@@ -108,7 +108,7 @@ class Selector:
     def __call__(
         self, grant: Grant, turn: Turn, conversation: Conversation, *, client: str = ""
     ) -> Selection:
-        """Return the selected tools of the turn for the conversation.
+        """Select the tools for the newest message of a conversation.
 
         `client` is whose use of tools the ranking learns from; empty for users of this machine.
         """
@@ -191,7 +191,7 @@ class Selector:
     def _apply_limits(
         self, turn: Turn, named: Sequence[str], fitting: Mapping[str, str], used: Sequence[str], count: int
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """Return at most `count` selected tools and the tools over the token budget, each with a reason.
+        """Apply the limits on count and tokens; return the selected tools, and those over the token budget.
 
         Named tools are always in. Reused tools may take half of the token budget, fitting ones the rest.
         """
@@ -213,7 +213,7 @@ class Selector:
 
 
 class _GrantCandidates:
-    """Cache of candidate tools and recent search results for selections from one set of tools."""
+    """Cache of the candidate tools and recent search results for one set of granted tools."""
 
     def __init__(self, pinned: frozenset[str]) -> None:
         self._pinned = pinned
@@ -255,7 +255,7 @@ class _TokenBudget:
         self._left -= guess
 
     def try_take(self, name: str, *, leaving: int = 0) -> bool:
-        """Select a tool if `leaving` tokens of the budget remain afterwards; otherwise return False."""
+        """Charge a tool to the budget if at least `leaving` tokens remain; otherwise return False."""
         self.take(name)
         while self._left < leaving <= self._left + sum(self._estimates.values()):
             self._replace_estimate(max(self._estimates, key=self._estimates.__getitem__))
@@ -277,7 +277,7 @@ def _find_reusable(turn: Turn, used: Sequence[str], competing: frozenset[str]) -
 
 
 def _resolve_name(turn: Turn, name: str) -> str:
-    """Return a tool's registered name, given that name or an original name that no other tool has."""
+    """Return the registered name of a granted tool; the given name if it is unknown or ambiguous."""
     if name in turn.granted:
         return name
     granted = [tool.name for tool in turn.snapshot.named(name) if tool.name in turn.granted]

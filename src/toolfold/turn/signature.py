@@ -44,7 +44,7 @@ def signature(tool: Tool) -> str:
 
 
 class _SignatureWriter:
-    """Renders the types in a JSON schema as one line of text, in a limited number of steps."""
+    """Renders the types in a JSON schema as one line of text; abbreviates large and deep schemas."""
 
     def __init__(self, root: Json) -> None:
         self._root = root

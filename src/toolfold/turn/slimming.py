@@ -150,7 +150,7 @@ def _split_words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _SchemaSurvey:
-    """Facts about a schema and its nested schemas that are needed to shorten the schema."""
+    """All nested schemas and keywords of a schema, collected before the schema is shortened."""
 
     nodes: list[Json]
     """All schemas, the root first."""
@@ -223,7 +223,7 @@ def _inner_schemas(schema: Json) -> Iterator[Json]:
 
 
 def _is_stable_pointer(pointer: object) -> bool:
-    """Return True if a `$ref` points to a schema that shortening does not move."""
+    """Return True if a `$ref` stays valid when the schema is shortened."""
     if not isinstance(pointer, str) or not pointer.startswith("#") or "%" in pointer or "~" in pointer:
         return False
     parts = iter(pointer[1:].split("/"))
@@ -278,7 +278,7 @@ def _fold_definitions(root: FrozenDict, pointers: Sequence[str]) -> FrozenDict:
 
 
 def _rebuild_in_order(root: Json, body: Json, kept: Json) -> Iterator[tuple[str, Any]]:
-    """Yield the keywords of a schema in their original order, with the remaining definitions."""
+    """Yield a schema's keywords in their original order, with only the `kept` definitions."""
     for key in root:
         if key in body:
             yield key, body[key]
@@ -361,7 +361,7 @@ def _map_changed(
 
 
 class _SlimmingPass:
-    """Removes keywords that the model does not need from a tool's schema, from the outside in."""
+    """Removes keywords that the model does not need from a tool's schema and its nested schemas."""
 
     def __init__(self, about: str, *, counts_spoken: bool) -> None:
         self._about = about
@@ -421,7 +421,7 @@ def _drop_redundant_values(schema: FrozenDict) -> FrozenDict:
 
 
 def _is_covered(title: str, name: str, description: str, besides: frozenset[str] = frozenset()) -> bool:
-    """Return True if every word of a schema's title occurs in its name or description."""
+    """Return True if a schema's title has no words beyond those of its name and description."""
     words = _split_words(title) - besides
     if not words:
         return bool(besides) or not title.strip()

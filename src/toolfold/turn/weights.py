@@ -1,4 +1,4 @@
-"""Count the tokens of each tool once, with the precision required for a decision.
+"""Count or estimate the tokens of tools, only as precisely as a decision requires, and cache the counts.
 
 The tokenizer takes half a second to load and half a millisecond per tool. Decisions that a byte count can
 make use the byte count, and a very large catalog is counted only until it is known to be large.

@@ -167,7 +167,7 @@ class Directory:
         return self.explain_rules(user_id, KEY_RULE, provider)
 
     def explain_rules(self, user_id: str, kind: str, name: str) -> str:
-        """Return why rules refuse a user the model or key of this name; empty if they allow it."""
+        """Return why the rules deny a user a model or provider key; empty if they allow it."""
         levels = self.list_levels(user_id)
         for level, each in levels:
             if rule := _find_match(each.denied, kind, name):
@@ -181,7 +181,7 @@ class Directory:
         return f"no rule allows {kind}{name} ({DENIED_BY_DEFAULT})" if is_denied else ""
 
     def list_sharing(self, user_id: str) -> frozenset[str]:
-        """Return the ids of users in the same teams who share learned messages with this user."""
+        """Return the ids of team members whose learned messages are also used in this user's tool search."""
         teams = [each for each in self.list_teams(user_id) if each.share_learned]
         return frozenset[str]().union(*(each.members for each in teams)) - {user_id}
 
@@ -200,7 +200,7 @@ class Directory:
         return team
 
     def with_new_user(self, user: User) -> Directory:
-        """Add a user. Raises ConfigError if its name is invalid, or its name or identity is already used."""
+        """Return a copy with a new user. Raises ConfigError if the name or identity is invalid or taken."""
         _require_valid_name("user", user.name)
         if self.find_user(user.name):
             raise ConfigError(
@@ -214,7 +214,7 @@ class Directory:
         return self.with_user(user)
 
     def with_user(self, user: User) -> Directory:
-        """Add or replace a user. Raises ConfigError if its external identity is invalid or already used."""
+        """Return a copy with a user added or replaced. Raises ConfigError if the user's data are invalid."""
         require_valid_rules((*user.allowed, *user.denied))
         _require_valid_limits(user.limits)
         _require_valid_identity(user)
@@ -228,13 +228,13 @@ class Directory:
         return replace(self, users={**self.users, user.id: user})
 
     def without_user(self, user_id: str) -> Directory:
-        """Remove a user from the users and from all teams."""
+        """Return a copy without a user, also in the teams."""
         users = {key: each for key, each in self.users.items() if key != user_id}
         teams = {key: replace(each, members=each.members - {user_id}) for key, each in self.teams.items()}
         return replace(self, users=users, teams=teams)
 
     def with_new_team(self, team: Team) -> Directory:
-        """Add a team. Raises ConfigError if its name is invalid or already used."""
+        """Return a copy with a new team. Raises ConfigError if the name is invalid or already used."""
         _require_valid_name("team", team.name)
         if team.name in self.teams:
             raise ConfigError(f"a team named {team.name!r} already exists", hint="choose another name")
@@ -245,13 +245,13 @@ class Directory:
         return self.with_team(team)
 
     def with_team(self, team: Team) -> Directory:
-        """Add or replace a team. Raises ConfigError if a rule is invalid."""
+        """Return a copy with a team added or replaced. Raises ConfigError if a rule or limit is invalid."""
         require_valid_rules((*team.allowed, *team.denied))
         _require_valid_limits(team.limits)
         return replace(self, teams={**self.teams, team.name: team})
 
     def without_team(self, name: str) -> Directory:
-        """Remove a team without removing its members."""
+        """Return a copy without a team; the team's members remain users."""
         return replace(self, teams={key: each for key, each in self.teams.items() if key != name})
 
     @functools.cached_property

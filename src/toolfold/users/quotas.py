@@ -93,7 +93,7 @@ def find_window_length(meter: Meter) -> int:
 
 
 class QuotaStore(ABC):
-    """Counts the usage of users and teams for all replicas. Thread-safe; methods block."""
+    """Interface of a store that counts the usage of users and teams. Thread-safe; methods may block."""
 
     @abstractmethod
     def lease(self, window: Window, wanted: float, limit: float) -> float:
@@ -253,7 +253,7 @@ def _write_row(cursor: RowCursor, window: Window, used: float) -> None:
 
 @dataclass(slots=True)
 class _Balance:
-    """Usage of a user or team in one period, as known to this replica."""
+    """Usage of a user or team in one counting period, as known to this replica."""
 
     lease: float = 0.0
     """Number of calls or searches that are reserved and not used yet."""
@@ -302,7 +302,7 @@ class Quotas:
         self._is_closed = False
 
     def try_require(self, user_id: str, meters: Sequence[Meter]) -> bool:
-        """Count one call or search; return False if `require` would have to wait for the store.
+        """Count one call or search if the limits can be checked without the store; otherwise return False.
 
         Nothing is counted then. Raises QuotaExceeded if a limit is reached.
         """
@@ -351,7 +351,7 @@ class Quotas:
             self._writing.start()
 
     def write_pending(self) -> None:
-        """Write counted tokens and costs to the store; continue with other amounts after a failure.
+        """Write counted tokens and costs to the store; after a failure, still try to write the others.
 
         Raises OSError if something could not be stored; that is kept in memory.
         """
@@ -456,7 +456,7 @@ class Quotas:
         return balance
 
     def _remove_ended(self) -> None:
-        """Drop ended counting periods from memory; if too many remain, drop all that the store contains.
+        """Forget ended counting periods; if too many remain, forget all that are completely stored.
 
         Amounts that are not written to the store yet are never forgotten.
         """
@@ -516,7 +516,7 @@ def _sqlite_errors() -> Iterator[None]:
 
 
 def _is_unwritten(balance: _Balance) -> bool:
-    """Return True if some amounts of a balance are not yet written to the store."""
+    """Return True if some usage in a balance is not written to the store yet."""
     return bool(balance.pending) or balance.refilling.locked()
 
 
@@ -561,7 +561,7 @@ def _has_account(directory: Directory, account: str) -> bool:
 
 
 def open_quotas(state_dir: Path, database: Database | None, directory: Callable[[], Directory]) -> Quotas:
-    """Open the store of usage and limits: in the database shared by replicas or, without one, in a file."""
+    """Create the quotas, with a store in the replicas' shared database or, without a database, in a file."""
     if database is not None:
         return Quotas(SharedQuotaStore(database), directory)
     return Quotas(SqliteQuotaStore(state_dir / "gateway" / "quotas.db"), directory)

@@ -90,7 +90,7 @@ class UserStore(ABC):
         return self.directory().find_identity(issuer, subject)
 
     def find_sharing(self, learner: str) -> frozenset[str]:
-        """Return the learner names of team members who share learned messages with this user."""
+        """Return the learner ids of team members whose learned messages this user's tool search also uses."""
         try:
             found = self.directory().list_sharing(learner.removeprefix(USER_LEARNER_PREFIX))
         except (DatabaseUnavailable, ConfigError):  # nothing is shared if that may have been turned off

@@ -21,7 +21,7 @@ class Pacer:
         self._burst = 0.0
 
     def resume(self) -> None:
-        """Record that data was received from the server; after a pause, a new time slice starts."""
+        """Record that the server has sent data; after a pause in the data, start a new time slice."""
         now = time.monotonic()
         if now - self._active > _WAITED_S:
             self._burst = max(0.0, self._burst - (now - self._active))

@@ -154,7 +154,7 @@ class McpServers:
 
     @property
     def servers(self) -> Mapping[str, ServerSupervisor]:
-        """Return the supervisors of the servers in use; a change of servers replaces this mapping."""
+        """Return the supervisors of the servers in use, by name; the mapping is replaced, never modified."""
         return self._servers
 
     def open(self) -> None:
@@ -234,7 +234,7 @@ class McpServers:
         return True
 
     def update(self, config: Config) -> tuple[str, ...]:
-        """Apply the servers of a changed configuration without waiting for them; describe changed servers.
+        """Apply the servers of a changed configuration without waiting; return a description of each change.
 
         What `add` and `remove` did in this runtime stays in force.
         """
@@ -244,7 +244,7 @@ class McpServers:
             return self._apply_settings()
 
     def find_own_servers(self) -> list[str]:
-        """Return the servers that do not come from project settings."""
+        """Return the names of the servers that do not come from project settings."""
         return [name for name in self._settings if name in self._added or is_own_server(self._config, name)]
 
     def _effective_settings(self) -> dict[str, McpServerSettings]:
@@ -256,7 +256,7 @@ class McpServers:
         return {name: each for name, each in (configured | self._added).items() if each.enabled}
 
     def _apply_settings(self) -> tuple[str, ...]:
-        """Start, stop and adjust servers to match the settings; describe each changed server."""
+        """Start, stop and adjust servers to match the settings; return a description of each change."""
         settings = self._effective_settings()
         changes = compare_servers(self._settings, settings)
         if not changes or self._closed:
@@ -355,7 +355,7 @@ class McpServers:
         ]
 
     def listing_files(self) -> Iterator[Path]:
-        """Yield the cache files that determine which tools are registered before any server starts."""
+        """Yield the cache and lock files that determine which tools are registered before servers start."""
         for name, settings in self._settings.items():
             yield self._cache.listing_file(name, settings)
             yield self._cache.item_lists_file(name, settings)
@@ -382,7 +382,7 @@ class McpServers:
         }
 
     def find_holding_server(self, name: str) -> str | None:
-        """Return the server whose tool of this name, in any spelling, awaits review; None if none does."""
+        """Return the server that has a tool with this name awaiting review; None if there is none."""
         for server, held in tuple(self._held_tools.items()):
             if any(name in self._names.names_of(server, each.tool.name).all for each in held):
                 return server
@@ -536,7 +536,7 @@ class McpServers:
         return own
 
     async def _find_credentials_version(self, server: str, client: str, user_id: str) -> str:
-        """Return the version of the credentials that a call needs; empty if it needs none.
+        """Return the version of the user's credentials that a call needs; empty if the call needs none.
 
         Raises NotStarted or NeedsLogin if the user has none.
         """
@@ -731,7 +731,7 @@ class McpServers:
     async def log_in_user(
         self, server: str, user_id: str, redirect: Redirect, *, open_url: OpenUrl, timeout_s: float
     ) -> None:
-        """Log a user in to a server in a browser that returns to the URI of `redirect`; store the login.
+        """Log a user in to a server through a browser, wait for the redirect, and store the login.
 
         Raises ServerFailed and ConfigError.
         """
@@ -740,7 +740,7 @@ class McpServers:
         )
 
     def open_logins(self, user_id: str = OWNER) -> LoginStore:
-        """Return the stored OAuth logins of a user, or of the installation."""
+        """Return the store of a user's OAuth logins or, by default, of the installation's own logins."""
         return self._credentials.open_logins(user_id)
 
     def _handle_listing(self, server: ServerSupervisor, listing: Listing) -> None:
@@ -856,7 +856,7 @@ class McpServers:
                 )
 
     async def _run_on_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the event loop of the servers, from any other event loop."""
+        """Run a coroutine in the event loop of the MCP servers, awaited from another event loop."""
         if self._closed:
             work.close()
             raise CallError("The runtime and its MCP servers are closed.")
@@ -885,4 +885,4 @@ def _relay_of(context: CallContext) -> CallRelay | None:
 
 
 def _ignore_listing(_server: str, _listing: Listing) -> None:
-    """Ignore the tool list of a client's private process; only the shared process's tools are offered."""
+    """Ignore the tool list of a private server process; only the shared process's tools are registered."""

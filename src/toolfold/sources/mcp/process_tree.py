@@ -25,11 +25,11 @@ class ProcessTree(Protocol):
         """Kill the remaining processes of the tree. Calling it again has no effect."""
 
     def kill_group(self) -> None:
-        """Kill the first process and its process group, if some processes survived `end`."""
+        """Kill the first process and its process group, for processes that survived `end`."""
 
 
 class WatchedGroup:
-    """A POSIX process group that a watcher process kills when a pipe is closed."""
+    """POSIX process group that a watcher process kills when this process ends or closes a pipe."""
 
     def __init__(self, pid: int, pipe: int) -> None:
         self._pid, self._pipe = pid, pipe

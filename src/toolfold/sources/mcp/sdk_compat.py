@@ -261,7 +261,7 @@ class _ProgressReceiver:
         return self
 
     def send_nowait(self, _outcome: object) -> None:
-        """Ignore a response or the end of the session, because the sender of the request detects both."""
+        """Ignore the outcome of the request; its sender receives the outcome directly."""
 
 
 class RawRequests:

@@ -41,7 +41,7 @@ class ServerCredentials:
         self._unsaved_logins = UnsavedLogins()
 
     async def require_user_version(self, server: ServerSupervisor, user_id: str) -> str:
-        """Return the version of a user's credentials for a server.
+        """Return a string that identifies the current version of a user's credentials for a server.
 
         Raises NotStarted or NeedsLogin if the user has none.
         """
@@ -58,7 +58,7 @@ class ServerCredentials:
         return version
 
     async def read_user_version(self, server: str, user_id: str, *, is_fresh: bool = False) -> str:
-        """Return a text that changes with a user's credentials or login; empty if there are none.
+        """Return a string that changes whenever a user's credentials or login change; empty if none exist.
 
         Read in a thread, because a file or a database can take seconds, and one event loop serves all
         servers. Raises NotStarted.
@@ -69,13 +69,13 @@ class ServerCredentials:
             )
 
     def load(self, server: ServerSupervisor, user_id: str) -> Mapping[str, str]:
-        """Return the user's credentials for a server; empty unless it uses `credentials: per-user`."""
+        """Return the user's credentials for a server; empty unless the server has `credentials: per-user`."""
         if server.settings.credentials != "per-user":
             return {}
         return self._open().load(user_id, server.name)
 
     def find_owner_version(self, server: ServerSupervisor) -> str:
-        """Return a text that changes with the installation's credentials or OAuth login for a server."""
+        """Return a string that changes with every change of the installation's credentials for a server."""
         versions = []
         if server.settings.credentials == "per-user":
             versions.append(self._open().find_version(OWNER, server.name))
@@ -84,7 +84,7 @@ class ServerCredentials:
         return " ".join(filter(None, versions))
 
     def load_auth(self, server: ServerSupervisor, user_id: str) -> Any:
-        """Return the stored OAuth login of a user or the installation for a server. Starts no login."""
+        """Return an authenticator that uses the stored OAuth login for a server; None if OAuth is unused."""
         settings = server.settings
         if settings.effective_transport == "stdio" or "authorization" in map(str.lower, settings.headers):
             return None
@@ -111,7 +111,7 @@ class ServerCredentials:
         open_url: OpenUrl,
         timeout_s: float,
     ) -> None:
-        """Log a user in to a server in a browser that returns to the URI of `redirect`; store the login.
+        """Log a user in to a server through a browser, wait for the redirect, and store the login.
 
         Raises ServerFailed and ConfigError.
         """
@@ -137,11 +137,11 @@ class ServerCredentials:
         )
 
     def open_logins(self, user_id: str = OWNER) -> LoginStore:
-        """Return the stored OAuth logins of a user, or of the installation."""
+        """Return the store of a user's OAuth logins or, by default, of the installation's own logins."""
         return open_logins(self._get_config(), self._database, self._open, user_id, self._unsaved_logins)
 
     def close(self) -> None:
-        """Store refreshed logins that could not be stored before, and close the credentials."""
+        """Store refreshed logins that could not be stored before, and close the credential store."""
         self._unsaved_logins.close()
         if self._store is not None:
             self._store.close()

@@ -151,7 +151,10 @@ async def start_server(
 
 
 class _PosixProcess:
-    """POSIX process in its own session, started without asyncio because uvloop would fork this process."""
+    """POSIX process in its own session, started without asyncio.
+
+    Processes that asyncio starts with uvloop are forks of this process.
+    """
 
     def __init__(
         self,
@@ -319,7 +322,7 @@ class ServerLog:
         self._add_line(part)
 
     def note(self, text: str) -> None:
-        """Write one line to the log; write errors are ignored, so that they do not fail a call."""
+        """Write one line to the log; errors while writing the file are ignored."""
         self._add_line(text.encode("utf-8", "replace"))
 
     def _add_line(self, line: bytes) -> None:

@@ -108,7 +108,7 @@ class SharedListings:
         self._database.run(store)
 
     def follow(self, callback: Callable[[], None]) -> SharedCopy[dict[ListingKey, str]]:
-        """Return a copy of all lists' checksums that is kept up to date; call `callback` after each change.
+        """Return a copy of all tool lists' checksums that updates itself; call `callback` after each update.
 
         The caller must close it.
         """
@@ -133,7 +133,7 @@ class SharedListings:
 
 
 def compute_listing_key(name: str, settings: McpServerSettings) -> ListingKey:
-    """Compute the key of a server's tool list: its name and a hash of its settings without secrets."""
+    """Return the database key of a server's tool list: server name, and hash of the redacted settings."""
     plain = redact_settings(settings.model_dump(mode="json", include=set(START_SETTINGS)))
     return name, _hash_text(json.dumps(plain, sort_keys=True))
 

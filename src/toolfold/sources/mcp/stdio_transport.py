@@ -45,7 +45,7 @@ class StdioTransport:
         *,
         limits: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """Create a transport; `limits` are timeouts for methods to which some servers never respond."""
+        """Create a transport; `limits` are timeouts, by method, for requests that some servers ignore."""
         self._process, self._note, self._disconnected, self._limits = process, note, disconnected, limits
         self._pending: dict[Any, float] = {}
         """Pending requests: id → time of sending."""
@@ -83,7 +83,7 @@ class StdioTransport:
             self._disconnect()
 
     def _track_request(self, message: Any) -> None:
-        """Record a request that is sent, or remove the record of a cancelled request."""
+        """Add a sent request to the pending requests, or remove a request that is cancelled."""
         method, id_ = getattr(message, "method", ""), getattr(message, "id", None)
         if method == "notifications/cancelled":
             self._pending.pop((message.params or {}).get("requestId"), None)
@@ -149,7 +149,7 @@ class StdioTransport:
             self._is_oversize_reported = False
 
     def _match_response(self, id_: Any) -> bool:
-        """Return True if a response belongs to a pending request."""
+        """Mark the request with this id as answered; return False if no such request is pending."""
         if self._pending.pop(id_, None) is not None:
             self._has_responded = True
             if self._suspicion_timer:  # the suspicious line was not a broken response

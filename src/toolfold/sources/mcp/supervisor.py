@@ -179,7 +179,7 @@ class ServerSupervisor:
         require: Callable[[Listing | None], None] | None = None,
         report_progress: Progress | None = None,
     ) -> Any:
-        """Call a tool of the server; send the call a second time only if it cannot have run.
+        """Call a tool of the server; repeat the call after a failure only if the tool cannot have run.
 
         `require` is called before sending, with the current listing, and may raise. `report_progress`
         receives the server's progress notifications.

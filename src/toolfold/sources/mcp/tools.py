@@ -83,7 +83,7 @@ def build_tools(
 
 
 def is_wanted(settings: McpServerSettings, tool: str) -> bool:
-    """Return True if the settings include the server's tool with this name."""
+    """Return True if the server's settings include this tool and do not exclude it."""
     included = any(fnmatchcase(tool, glob) for glob in settings.include)
     return included and not any(fnmatchcase(tool, glob) for glob in settings.exclude)
 
@@ -112,7 +112,7 @@ def _build_listed_tool(
 
 
 def approval_traits(tool: ListedTool) -> tuple[frozenset[Effect], Mapping[str, Meaning]]:
-    """Return a tool's effects and its arguments' meanings, which determine if a call needs approval."""
+    """Return the effects of a tool and the meanings of its arguments, from which approval is decided."""
     effects = effects_of_annotations(tool.annotations)
     if Effect.READ not in effects and any(
         name.casefold() in _CODE_PARAMETERS for name in _parameter_schemas(tool)

@@ -57,7 +57,7 @@ class HeldTool:
         return self.describe(self.tool.name)
 
     def describe(self, name: str) -> str:
-        """Return why the tool must be reviewed before use; `name` is the tool name that the reader knows."""
+        """Return why the tool must be reviewed before use; the text refers to the tool by `name`."""
         reasons = "".join(f"; {shorten(str(each), 300)}" for each in (*self.findings[:3], *self.changes[:3]))
         return f"{shorten(escape_hidden(name), 80)!r} {_REASON_TEXTS[self.reason]}{reasons}"
 
@@ -257,7 +257,7 @@ class Trust:
             return self._locks[file]
 
     def _add_listed(self, server: str, tools: tuple[ListedTool, ...]) -> Mapping[str, tuple[ListedTool, ...]]:
-        """Record a server's listed tools and return the tools of all servers, for comparison."""
+        """Record the tools listed by a server, and return the tools of all servers by server name."""
         with self._guard:
             self._listed[server] = tools
             return dict(self._listed)

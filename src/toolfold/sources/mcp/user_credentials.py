@@ -54,7 +54,7 @@ def open_logins(
     user_id: str = OWNER,
     unsaved: UnsavedLogins | None = None,
 ) -> LoginStore:
-    """Open the OAuth logins of a user, or of the installation itself.
+    """Open the store of a user's OAuth logins or, by default, of the installation's own logins.
 
     They are encrypted among the credentials, except that those of the installation are in files of their own
     if there is no database. `unsaved` keeps refreshed ones that cannot be stored.

@@ -84,7 +84,7 @@ class UserLogins:
 
 
 def _can_open_pages(relay: CallRelay) -> bool:
-    """Return True if the client has declared URL elicitation."""
+    """Return True if the client can open a login page, because it has declared URL elicitation."""
     declared = (relay.capabilities or {}).get("elicitation")
     return isinstance(declared, dict) and declared.get("url") is not None
 

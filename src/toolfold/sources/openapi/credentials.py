@@ -84,7 +84,7 @@ class Credentials:
         return list(dict.fromkeys(name for name in names if name))
 
     def add_to(self, request: ApiRequest, alternatives: Sequence[Sequence[str]]) -> ApiRequest:
-        """Add the credentials of the first security alternative whose environment variables are all set.
+        """Add the credentials of the first security requirement whose environment variables are all set.
 
         Raises CallError with the names of the missing variables if there is none.
         """

@@ -68,7 +68,7 @@ class SchemaReader:
 
 
 class _Conversion:
-    """Conversion of one schema down to a given depth."""
+    """Conversion of one OpenAPI schema to a JSON Schema, down to a given nesting depth."""
 
     def __init__(self, document: OpenApiDocument, max_depth: int) -> None:
         self._document, self._max_depth, self._nodes = document, max_depth, 0

@@ -38,7 +38,7 @@ class OAuthProvider(httpx2.Auth):
     def __init__(
         self, client: OAuthClient, logins: LoginStore, prompt: SignInPrompt | None, advice: str = ""
     ) -> None:
-        """Create a provider that uses stored logins; `advice` tells the user how to log in."""
+        """Create a provider that uses stored logins; error messages contain `advice` on how to log in."""
         self._client, self._logins, self._prompt = client, logins, prompt
         self._advice = advice or f"Run `toolfold mcp login {client.server}` in a terminal."
         self._login: Login | None = None
@@ -50,7 +50,7 @@ class OAuthProvider(httpx2.Auth):
 
     @property
     def may_have_login(self) -> bool:
-        """Return False if it is known that no login is stored; requests are then sent without a token."""
+        """Return False if no login is stored for the server; True while this is still unknown."""
         return not self._is_loaded or self._login is not None
 
     def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
@@ -77,7 +77,7 @@ class OAuthProvider(httpx2.Auth):
                 response = yield request
 
     async def log_in(self, challenge: httpx2.Response, *, known: str) -> Login:
-        """Log in unless another process has already replaced the token `known`; return the login."""
+        """Log in, or return the login of another process that has already replaced the token `known`."""
         if self._prompt is None:
             raise self._record_problem(self._needs_login("requires a login, and no browser is available."))
         busy = self._needs_login("is being logged in to by another process.")

@@ -64,18 +64,18 @@ def parse_redirect(url: str, state: str) -> AuthorizationResponse:
 
 
 class Redirect(Protocol):
-    """Receives the redirect of one OAuth login."""
+    """Interface of an object that receives the redirect at the end of one OAuth login."""
 
     @property
     def uri(self) -> str:
         """Return the redirect URI."""
 
     async def wait_for_response(self, state: str) -> AuthorizationResponse:
-        """Wait for the redirect with this state and return its response."""
+        """Wait for the redirect with this OAuth `state`, and return the authorization response in it."""
 
 
 class RedirectListener:
-    """Waits for the redirect of one OAuth login; `uri` is the redirect URI."""
+    """Listener that receives the redirect of one OAuth login; `uri` is the redirect URI."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -89,7 +89,7 @@ class RedirectListener:
         return f"http://{HOST}:{self.port}{PATH}"
 
     async def wait_for_response(self, state: str) -> AuthorizationResponse:
-        """Wait for the redirect with this state and return its response."""
+        """Wait for the redirect with this OAuth `state`, and return the authorization response in it."""
         self._state = state
         return await self._response
 
@@ -133,7 +133,7 @@ class RedirectListener:
 async def open_listener(
     server: str, port: int, *, preferred_port: int = 0
 ) -> AsyncIterator[RedirectListener]:
-    """Listen on `port`; if `port` is 0, on `preferred_port` or any free port. Raises OSError."""
+    """Open a listener on `port` or, if `port` is 0, on `preferred_port` or any free port. Raises OSError."""
     listener = RedirectListener(server)
     http_server = (
         await _start_server(listener, port) if port else await _start_on_free_port(listener, preferred_port)

@@ -326,7 +326,7 @@ class MemoryTokenStorage:
 
 
 def dump_model(model: BaseModel | None, excluded: set[str] | None = None) -> Json:
-    """Return an SDK object as JSON data; empty for None."""
+    """Return an object of the MCP SDK as JSON data; an empty dict for None."""
     if model is None:
         return {}
     return model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=excluded)

@@ -42,7 +42,7 @@ class UnsavedLogins:
         self._closed = threading.Event()
 
     def add(self, user_id: str, login: Login, write: Write) -> None:
-        """Keep a login that could not be stored; a thread calls `write` until the login is stored."""
+        """Keep a login in memory; a background thread calls `write` until the login is stored."""
         with self._changed:
             self._logins[user_id, login.server] = login, write
             if self._thread is None and not self._closed.is_set():
@@ -56,14 +56,14 @@ class UnsavedLogins:
         return found[0] if found else None
 
     def drop(self, user_id: str, server: str) -> None:
-        """Forget an unsaved login, because a newer one is stored; wait while the thread is writing it."""
+        """Forget an unsaved login that a newer one replaces; wait until no write of it is in progress."""
         key = user_id, server
         with self._changed:
             self._logins.pop(key, None)
             self._changed.wait_for(lambda: self._writing != key)
 
     def close(self) -> None:
-        """End the thread, and try once more to store the remaining logins."""
+        """Stop the background thread, and try once more to store the remaining logins."""
         self._closed.set()
         with self._changed:
             thread = self._thread

@@ -58,7 +58,7 @@ _MORSE_CODE = {
 
 
 def decode_text(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Yield (encoded span, decoded text, certainty flag) for each encoding found in a text."""
+    """Yield (encoded text, decoded text, True if certainly encoded) for each encoding found in a text."""
     yield from _decode_shifted(text)
     if text.count("\n") >= 5 or text.count(". ") >= 5:
         yield from _decode_initials(text)

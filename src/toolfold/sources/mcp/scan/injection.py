@@ -585,7 +585,7 @@ def _requires_asking(sentence: Sentence) -> bool:
 
 
 def _is_negated(sentence: Sentence, group: str) -> bool:
-    """Return True if a negation precedes each phrase of a phrase group found in the sentence."""
+    """Return True if the sentence negates every phrase of this group that it contains."""
     negations = sentence.positions.get("negation", ())
     positions = sentence.positions.get(group, ())
     return bool(negations and positions) and all(

@@ -167,7 +167,7 @@ def _iter_mentions(server: str, others: Mapping[str, Sequence[ListedTool]]) -> I
 
 
 def _iter_texts(tool: ListedTool) -> Iterator[tuple[str, str, bool]]:
-    """Yield every text of a tool, its location, and whether it is in a schema or annotation."""
+    """Yield (location, text, True if in a schema or annotation) for each text of a tool."""
     yield "name", tool.name, False
     yield "title", tool.title, False
     yield "description", tool.description, False
