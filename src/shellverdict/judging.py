@@ -223,7 +223,7 @@ class Judge:
 def _embedded_candidates(
     reading: CommandReading, runs: Iterable[ProgramRun]
 ) -> Iterator[tuple[str, Word, tuple[int, int]]]:
-    """Yield commands inside arguments, input and written files, each with a description of its location."""
+    """Yield the commands in arguments, input and written files, each with its source and position."""
     for text, (path, span) in reading.written_texts.texts.items():
         source = f"a file that it writes ({path})" if path else "text that it may write into a script"
         language = detect_language(path, text)
@@ -243,7 +243,7 @@ _MOVING_GIT_COMMANDS = split_names("mv rm update-index read-tree worktree submod
 
 
 def _moves_files(run: ProgramRun) -> bool:
-    """Return True if a program may move or untrack files, so that earlier disk checks no longer hold."""
+    """Return True if a program may move or untrack files, which makes earlier checks of the disk invalid."""
     return (
         not run.name.is_known
         or run.name in _MOVING_PROGRAMS
@@ -252,7 +252,7 @@ def _moves_files(run: ProgramRun) -> bool:
 
 
 def _drop_unknown_text(run: ProgramRun) -> ProgramRun | None:
-    """Return a copy of a program run without the unknown text in it; None if all its text is known."""
+    """Return a program run with all unknown text removed; None if it contains no unknown text."""
     words = tuple(word.without_unknown_parts for word in run.argv)
     targets = tuple(replace(each, target=each.target.without_unknown_parts) for each in run.redirects)
     if words == run.argv and targets == run.redirects:
@@ -299,7 +299,7 @@ def _absolute_path(path: PathLike | None, default: str) -> str:
 
 
 def _classify_effect(effect: CommandEffect, paths: PathClassifier) -> CommandEffect:
-    """Return an effect of embedded code with the traits of its target path (home, system …) added."""
+    """Return an effect of embedded code, extended by the traits of its target path (home, system …)."""
     if effect.kind not in PATH_EFFECTS or not effect.target:
         return effect
     info = paths.classify(effect.target, recursive="recursive" in effect.traits)
@@ -313,7 +313,7 @@ def _failure_finding(command: str) -> Finding:
 
 
 def _unique_runs(runs: Iterable[ProgramRun]) -> list[ProgramRun]:
-    """Return the program runs without duplicates: runs that match the same rules as an earlier run."""
+    """Return the program runs without repeated ones, which would match the same rules again."""
     unique: dict[object, ProgramRun] = {}
     for run in runs:
         stdin_key = None if run.stdin is None else (run.stdin.text, run.stdin.taints)

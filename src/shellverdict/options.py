@@ -51,7 +51,7 @@ class Options:
         abbreviated: bool = True,
         permuted: bool = True,
     ) -> Options:
-        """Parse the words after `argv[0]`, the program or its subcommand, into options and operands.
+        """Parse the arguments after `argv[0]`, which is a program or subcommand, into options and operands.
 
         `takes_value` are the options whose value may be the next word, `attached` those whose value can only
         be part of the same word (`sed -i.bak`). Without `clusters`, `-name` is one option, as in `find` and
@@ -84,7 +84,7 @@ def _is_abbreviation(option: str, name: str) -> bool:
 
 
 class _OptionParser:
-    """State of the option parser during one pass over the arguments."""
+    """Parser that splits the arguments of one command into options and operands."""
 
     def __init__(
         self,

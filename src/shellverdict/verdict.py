@@ -91,7 +91,7 @@ class Verdict:
 
     @property
     def worst(self) -> Finding | None:
-        """Return the most severe finding, which is shown to people first."""
+        """Return the most severe finding, blocking findings first; None if there are no findings."""
         return max(self.findings, key=lambda f: (f.blocked, f.severity), default=None)
 
     @property

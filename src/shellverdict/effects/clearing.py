@@ -133,7 +133,7 @@ def find_clearing_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _strip_launcher(argv: Sequence[Word]) -> Sequence[Word]:
-    """Return a command's words without a leading launcher such as `python3 -m` or `npx`."""
+    """Return a command's arguments without a leading launcher such as `python3 -m` or `npx`."""
     if argv and argv[0] in _LAUNCHERS:
         at = next((n for n, word in enumerate(argv[1:], 1) if not word.startswith("-")), len(argv))
         return argv[at:]
@@ -147,7 +147,7 @@ def _strip_launcher(argv: Sequence[Word]) -> Sequence[Word]:
 def _cleared_directories(
     rule: _ClearingRule, argv: Sequence[Word], assigned: Mapping[str, Word]
 ) -> Iterator[Word]:
-    """Yield the output directories that a build tool empties, according to one rule about the tool."""
+    """Yield the output directories that a build tool empties according to one rule."""
     values = rule.options | (_OTHER_VALUES - rule.switches)
     options = Options.parse(argv, values, clusters=False, abbreviated=False)
     length = len(rule.words)

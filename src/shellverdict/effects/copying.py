@@ -88,7 +88,7 @@ def _is_directory_destination(context: RunContext, sources: Sequence[Word], dest
 def _effects_inside_directory(
     context: RunContext, destination_effect: CommandEffect, word: Word, *traits: str
 ) -> Iterator[CommandEffect]:
-    """Yield a write effect if a copied file becomes, for example, a startup file, as in `cp .bashrc ~`."""
+    """Yield a write effect if a file copied into a directory is sensitive there, such as `.bashrc` in `~`."""
     file_effect = context.write_effect(word, *traits)
     relevant_traits = {
         f"in:{place}"
@@ -108,7 +108,7 @@ def _cp_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _overlay_traits(options: Options) -> tuple[str, ...]:
-    """Return the trait (keyword) `whole` for `cp -r -T`, which copies onto the destination, not into it."""
+    """Return the trait (keyword) `whole` if `cp -r -T` merges a directory into its destination."""
     recursive = options.has("-r", "-R", "--recursive", "-a", "--archive")
     return ("whole",) if recursive and options.has("-T", "--no-target-directory") else ()
 
@@ -140,7 +140,7 @@ def _mv_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _move_source_effect(context: RunContext, word: Word, lost: bool) -> CommandEffect:
-    """Return the effect of `mv` on the moved file; renaming a file inside a project loses nothing."""
+    """Return the effect of `mv` on the moved file; less severe for project files and temporary files."""
     path_info = context.classify(word, follow_link=False, recursive=True)
     renamed = not lost and path_info.kinds & {PathKind.PROJECT, PathKind.TEMP}
     source_info = (
@@ -170,7 +170,7 @@ def _install_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _is_readable_by_others(context: RunContext, word: Word) -> bool:
-    """Return True if other users of the machine can read the file that `word` names."""
+    """Return True if other users of the machine can read a file, judged by its location."""
     return bool(context.classify(word).kinds & {PathKind.OUTSIDE, PathKind.SYSTEM, PathKind.TEMP})
 
 

@@ -29,7 +29,7 @@ def _rm_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _cmake_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the deletions of `cmake -E rm -rf path` and its other file commands."""
+    """Yield the files and directories that `cmake -E rm` or `cmake -E remove_directory` deletes."""
     words = context.run.argv[1:]
     if words[:1] == ("-E",) and words[1:2] and words[1] in ("rm", "remove", "remove_directory"):
         switches = {word for word in words[2:] if word.startswith("-")}
@@ -209,7 +209,7 @@ def deletes_only_generated_files(runs: Sequence[ProgramRun], paths: PathClassifi
 
 
 def _result_names(run: ProgramRun) -> tuple[str, ...]:
-    """Return the words that stand for search results in a deleting command, such as `{}` or `$f`."""
+    """Return the file names that may stand for a result of `find`: a placeholder and its `-name` patterns."""
     return (GAP, *_required_names(run.argv[1:]))
 
 
@@ -219,7 +219,7 @@ _XARGS_OPTION = re.compile(
 
 
 def _passes_on_results(run: ProgramRun) -> bool:
-    """Return True if `xargs` reads the output of another program, such as `find`, and not a file."""
+    """Return True if `xargs` gets its items from another program, such as `find`, and not from a file."""
     if run.stdin is None or run.stdin.text is not None or run.stdin.taints:
         return False
     if run.name != "xargs":

@@ -107,7 +107,7 @@ def secret_search_targets(context: RunContext) -> Iterator[Word]:
 
 
 def _in_place_options(run: ProgramRun, name: str) -> tuple[Word, ...]:
-    """Return the first arguments of `sed` or `perl`, which may contain `-i`; empty for other programs."""
+    """Return the arguments of `sed` or `perl` that may include the option `-i`; empty for other programs."""
     return run.argv[1:20] if name in ("sed", "gsed", "perl") else ()
 
 
@@ -223,7 +223,7 @@ def reads_confidential_input(run: ProgramRun) -> bool:
 
 
 def prints_secrets(run: ProgramRun, name: str) -> bool:
-    """Return True if the program prints secrets or details of this machine."""
+    """Return True if a program prints secrets or private data of this machine, such as the clipboard."""
     words = run.argv[1:]
     if name in DATABASE_DUMPERS or name in _MACHINE_INFO:
         return True
@@ -249,7 +249,7 @@ def prints_secrets(run: ProgramRun, name: str) -> bool:
 
 
 def _contains_in_order(words: tuple[Word, ...], verbs: tuple[str, ...]) -> bool:
-    """Return True if a command's first words contain the given subcommands in the given order."""
+    """Return True if the first arguments contain the given subcommands in the given order."""
     wanted = iter(verbs)
     verb = next(wanted)
     for word in words[:12]:

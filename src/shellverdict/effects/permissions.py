@@ -165,7 +165,7 @@ def _chflags_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _xattr_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the removal of the macOS quarantine attribute, after which downloads run without a warning."""
+    """Yield an effect if `xattr` removes the quarantine attribute, with which macOS marks downloads."""
     options = context.parse_options()
     if options.has("-c") or (options.has("-d") and options.operands[:1] == ("com.apple.quarantine",)):
         yield from _change_effects(context, options.operands[1:], options.has("-r"), "attributes")

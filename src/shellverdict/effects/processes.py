@@ -45,7 +45,7 @@ def _parse_signal(words: Sequence[Word]) -> tuple[str, Sequence[Word]]:
 
 
 def _process_traits(word: Word) -> tuple[str, ...] | None:
-    """Return keywords (traits) for a target of `kill`: `pid`, `group`, `all`; None for a job of the shell."""
+    """Return keywords (traits) for a target of `kill`, such as `pid` or `all`; None for a shell job."""
     if word.startswith("%"):
         return None  # a job of the current shell
     if not word.is_known:

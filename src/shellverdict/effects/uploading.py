@@ -106,7 +106,7 @@ def _curl_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _is_suspicious_upload(context: RunContext, body: Word, name: str) -> bool:
-    """Return True for uploads of dumps, of files outside the project, and of any file to an IP address."""
+    """Return True for an upload of a dump, of a file outside the project, or of any file to an IP address."""
     _, at, path = body.partition("@")
     if not at and "=<" in body:
         at, path = "@", body.partition("=<")[2]

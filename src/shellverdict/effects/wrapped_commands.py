@@ -96,7 +96,7 @@ def _may_wrap_command(name: str, context: RunContext, known: bool) -> bool:
 def _find_destroyer(
     words: Sequence[Word], context: RunContext, find_effects: _EffectFinder, lines: int
 ) -> Word | None:
-    """Return the program of the first destructive command in the words, such as `rm` in `rm -rf x`.
+    """Return the program of the first destructive command in an argument list, such as `rm` in `rm -rf x`.
 
     `lines` limits the nesting of arguments that are whole command lines.
     """

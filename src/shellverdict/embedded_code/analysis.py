@@ -142,7 +142,7 @@ _UNQUOTED = re.compile(f"([{GAP}{STAR}{ANY}{HOME}]|{GAP}[\ufdd5-\ufdd8]+)")
 
 
 def quote_word(word: str) -> str:
-    """Quote one word for a shell, but leave glob patterns, the home directory and unknown text unquoted."""
+    """Quote one word for a shell; wildcards and placeholders for unknown text stay unquoted."""
     if not word or not _UNQUOTED.search(word):
         return shlex.quote(word)
     parts = (_quote_part(part) for part in _UNQUOTED.split(word) if part)
@@ -156,7 +156,7 @@ def _quote_part(part: str) -> str:
 
 
 def find_remote_url(texts: Iterable[str]) -> str:
-    """Return the first URL in the texts that leads to another machine; if there is none, the first URL.
+    """Return the first URL that points to another machine, or the first URL if all of them are local.
 
     Without any URL, the placeholder for unknown text is returned.
     """

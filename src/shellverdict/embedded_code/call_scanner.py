@@ -160,7 +160,7 @@ class CallScanner(ExpressionReader):
         return is_passed and action in ("delete", "tree", "tree-if")
 
     def _note_directory_walk(self, at: int) -> None:
-        """Record a glob pattern for the files of a directory that the code lists (`opendir D, "."`)."""
+        """Record a glob pattern for the files in a directory that the code lists, as in `opendir D, "."`."""
         name = self.tokens[at].text
         if name not in _DIRECTORY_WALKERS or (name == "find" and self.language not in ("perl", "ruby")):
             return
@@ -209,7 +209,7 @@ class CallScanner(ExpressionReader):
         return ""
 
     def _is_bare_call(self, at: int) -> bool:
-        """Return True if the name at token `at` is called, not defined or used as a dictionary key."""
+        """Return True if the name at token `at` is a function call, not a definition or a dictionary key."""
         if self.mark_at(at - 1) in ("-", "$", "@") and self.mark_at(at + 1) in ("}", "=", ""):
             return False
         if self.mark_at(at - 1) == "{" and self.mark_at(at + 1) in ("}", "="):
@@ -593,6 +593,6 @@ def _is_keyword_argument(argument: Sequence[Token]) -> bool:
 
 
 def _as_pattern(path: str) -> str:
-    """Return a glob pattern for a path; for a path without `*`, the pattern matches the files below it."""
+    """Return a path as a glob pattern; a path without `*` becomes a pattern for the files in it."""
     starred = path.replace("*", STAR)
     return starred if STAR in starred else f"{path.rstrip('/')}/{STAR}"

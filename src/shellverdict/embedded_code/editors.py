@@ -155,7 +155,7 @@ _VIM_SHELLS = frozenset({"system", "systemlist", "job_start", "termopen", "jobst
 
 
 def analyze_vim(code: str) -> tuple[CodeAnalysis, list[tuple[str, str]]]:
-    """Analyze Ex commands of vim; return the code of other languages in them as (language, code)."""
+    """Analyze Ex commands of vim; also return embedded code in other languages as (language, code) pairs."""
     analysis = AnalysisBuilder()
     others: list[tuple[str, str]] = []
     for line in code.split("\n"):
@@ -169,7 +169,7 @@ def analyze_vim(code: str) -> tuple[CodeAnalysis, list[tuple[str, str]]]:
 def _analyze_vim_command(
     line: str, analysis: AnalysisBuilder, others: list[tuple[str, str]], depth: int = 0
 ) -> str:
-    """Analyze one Ex command of vim and return the rest of the line, after the bar (`|`)."""
+    """Analyze the first Ex command in a line of vim script, and return the text after the bar (`|`)."""
     line = line[_match_end(_VIM_RANGE, line) :]
     line = line[_match_end(_VIM_PREFIX, line) :]
     if match := _VIM_RUNS.match(line):

@@ -259,7 +259,7 @@ class ExpressionReader:
         return [self.fold_text(argument) for argument in self.arguments_at(at)[:32]]
 
     def fold_text(self, words: Sequence[Token]) -> str | None:
-        """Return the text that an expression evaluates to, with placeholders for unknown parts, or None."""
+        """Return the text of an expression, with placeholders for unknown parts; None if it is no text."""
         parts: list[str] = []
         has_text = False
         skip = 0

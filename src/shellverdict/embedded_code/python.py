@@ -477,7 +477,7 @@ class _PythonAnalyzer(PythonNames):
             self.analysis.add_unreadable(code)
 
     def _find_opened_path(self, node: ast.expr) -> str | None:
-        """Return the path in `open(path).read()`, or None."""
+        """Return the path in the first `open(path)` call of an expression; None if there is none."""
         for inner in ast.walk(node):
             if (
                 isinstance(inner, ast.Call)
@@ -536,7 +536,7 @@ def _to_dashes(name: str) -> str:
 
 
 def _last_two_names(node: ast.expr) -> str:
-    """Return the method of a call and the name before it: `objects.all` for `User.objects.all()`."""
+    """Return the last two names of a call, joined by a dot: `objects.all` for `User.objects.all()`."""
     if isinstance(node, ast.Call):
         node = node.func
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute | ast.Name):

@@ -117,7 +117,7 @@ class PythonNames:
             self.source_traits[name.id] = traits
 
     def _listed_files(self, node: ast.expr) -> str | None:
-        """Return the glob pattern for the files that an expression lists, or None."""
+        """Return a glob pattern for the files that an expression such as `os.listdir(x)` lists, or None."""
         if not isinstance(node, ast.Call):
             return None
         name = self.full_name(node.func) or ""

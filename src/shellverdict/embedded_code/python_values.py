@@ -40,7 +40,7 @@ def limit_text(text: str) -> str:
 
 
 def to_word(value: FoldedValue) -> str:
-    """Return a value as text, or a placeholder for unknown text if it is neither text nor a number."""
+    """Return a value as text; return a placeholder for unknown text if it is neither text nor a number."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return str(value) if isinstance(value, str | int) else GAP

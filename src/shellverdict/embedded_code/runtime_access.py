@@ -20,7 +20,7 @@ _RUNTIME_MODULE = re.compile(r"toolfold(?:\.\w+)+")
 
 
 def find_runtime_commands(node: ast.AST) -> Iterator[tuple[str, ...]]:
-    """Yield shell commands equivalent to Python code that changes Toolfold itself, as argument lists."""
+    """Yield commands, as argument lists, that are equivalent to Python code that changes Toolfold itself."""
     for module in _named_modules(node):
         if module.split(".")[1:2] and module.split(".")[1] in _ADMINISTRATIVE and module not in _HARMLESS:
             yield "toolfold-code", module

@@ -206,7 +206,7 @@ _CALLS_SQL = frozenset({"SP_EXECUTESQL", "DBLINK_EXEC", "DBLINK", "EXECUTE_IMMED
 
 
 def _opens_block(token: _SqlToken) -> bool:
-    """Return True if an SQL token such as BEGIN only opens a block, so that a statement follows the token."""
+    """Return True if an SQL token, such as BEGIN, only opens a block, so that a statement follows it."""
     return token.upper in _OPENERS or not token.text.strip("(")
 
 

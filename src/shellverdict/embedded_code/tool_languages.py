@@ -165,7 +165,7 @@ def analyze_puppet(code: str) -> CodeAnalysis:
 
 
 def _analyze_matches(pattern: re.Pattern[str], code: str) -> CodeAnalysis:
-    """Analyze the shell scripts in the code: each is the first non-empty group of a match of `pattern`."""
+    """Analyze the shell code that `pattern` finds: the first non-empty group of each match."""
     analysis = AnalysisBuilder()
     for match in pattern.finditer(code):
         analysis.add_script(next((group for group in match.groups() if group), ""))

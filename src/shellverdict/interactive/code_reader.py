@@ -49,7 +49,7 @@ class _ParseStatus(Enum):
 
 @dataclass(slots=True)
 class CodeReader:
-    """Reader that analyzes code typed into interpreters, within a limit on the total work."""
+    """Reader that analyzes code typed into interpreters, up to a limit on the total length of the code."""
 
     chars_left: int = MAX_ANALYZED_CHARS
     _analyses: dict[tuple[str, str], CodeAnalysis] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class CodeReader:
             raise BudgetExceeded
 
     def _harmless_units(self, language: str, units: Iterable[str]) -> list[str]:
-        """Return earlier statements without effects, which are the context for analyzing new statements."""
+        """Return those earlier statements that have no effects, as context for analyzing new statements."""
         candidates = [unit for unit in units if not _has_effects(self._analyze_units(language, [unit]))]
         if not _has_effects(self._analyze_units(language, candidates)):
             return candidates
@@ -258,7 +258,7 @@ _MAGIC = re.compile(r"\s*(?:\w[\w, ]*=\s*)?(?:!+|%{1,2}(?:sx|sc|system|bash|sh|!
 
 
 def _analyze_python_magic(unit: str) -> CodeAnalysis:
-    """Analyze an IPython or pdb line that starts with `!` or `%`: as shell command and as Python."""
+    """Analyze an IPython or pdb line that starts with `!` or `%`, both as a shell command and as Python."""
     match = _MAGIC.fullmatch(unit)
     if match is None:
         return CodeAnalysis()

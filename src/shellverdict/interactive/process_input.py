@@ -33,7 +33,7 @@ class ProcessInput:
 
     @classmethod
     def from_arguments(cls, context: object, text: str) -> ProcessInput:
-        """Create a `ProcessInput` from the text of a tool call and `context`, the data about its process.
+        """Create a `ProcessInput` from the text of a tool call and `context`, which describes the process.
 
         If the process data is invalid, the earlier input is unknown.
         """
@@ -57,7 +57,7 @@ class ProcessInput:
 
     @property
     def description(self) -> str:
-        """Return a description for people: the process, the new input and the end of the earlier input."""
+        """Return a readable description: the process, the new input and the end of the earlier input."""
         lines = [f"# input of: {self.command or '(unknown)'}", *_prefix_lines("> ", self.text)]
         lines += ["# end of input"] if self.closes_input else []
         if earlier := self.earlier_text:
@@ -72,7 +72,7 @@ def _prefix_lines(sign: str, text: str) -> list[str]:
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates by question marks, as happens when they are written to a process."""
+    """Replace lone surrogates by question marks, as is done when text is written to a process."""
     return text.encode(errors="replace").decode()
 
 

@@ -144,7 +144,7 @@ def _runs_with_input(
 def _build_transcripts(
     process_input: ProcessInput, analysis: InputAnalysis
 ) -> list[tuple[Transcript, Transcript]]:
-    """Return pairs of transcripts of the process input: one without and one with the new text.
+    """Return pairs of transcripts of the process input, without and with the new text.
 
     If editing keys were typed, a second pair takes them as ordinary text.
     """
@@ -170,7 +170,7 @@ def _build_transcripts(
 
 
 class _Replay:
-    """Replay of all input of a process, which follows every state that the process may be in."""
+    """Replay of all input of a process, which tracks every state in which the process may be."""
 
     def __init__(
         self, process_input: ProcessInput, analysis: InputAnalysis, reader: SessionReader, code: CodeReader
@@ -271,7 +271,7 @@ class _Replay:
         return after
 
     def _check_tabs(self, scenarios: Iterable[Scenario], text: str) -> None:
-        """Record that a typed tab key makes the input uncertain, because it completes words in a terminal."""
+        """Record that input with a tab is uncertain, because the tab key completes words in a terminal."""
         python = any(
             scenario.is_most_likely and scenario.innermost.language == "python" for scenario in scenarios
         )
@@ -289,7 +289,7 @@ class _Replay:
             self._analysis.unknown_reasons.append(self._unclear_reason)
 
     def _check_key_changes(self, scenario: Scenario, runs: Sequence[ProgramRun]) -> None:
-        """Record that a command such as `stty` makes later input uncertain, because it may redefine keys."""
+        """Record that input after a command such as `stty` is uncertain, because keys may be redefined."""
         frame = scenario.innermost
         if scenario.is_guess or self._unclear_reason:
             return
@@ -301,7 +301,7 @@ class _Replay:
 
     @contextmanager
     def _drop_syntax_errors_of_guesses(self, scenario: Scenario) -> Iterator[None]:
-        """Discard findings about text that cannot be parsed if its language is only a guess."""
+        """Within a `with` block, discard syntax errors in input whose language is only a guess."""
         effects, guess = self.reader.reading.effects, scenario.is_guess
         first = len(effects)
         yield
@@ -370,7 +370,7 @@ class _Replay:
             self.reader.preview_script(problem.script, frame.state, frame.context)
 
     def _check_new_line(self, frame: InterpreterFrame, earlier_lines: str, line: str) -> None:
-        """Judge the last lines of an unfinished command also without the lines before them."""
+        """Also judge the last lines of an unfinished command as if the lines before them were missing."""
         if frame.expands_history and _has_history_reference(line):
             self.reader.add_effect(EffectKind.UNREADABLE, line, "the shell replaces it by an earlier command")
         if not earlier_lines or not (frame.has_earlier_lines or frame.may_miss_lines):

@@ -20,7 +20,7 @@ MAX_SCENARIOS = 24
 
 @dataclass(slots=True)
 class InterpreterFrame:
-    """Frame of one interpreter or shell that reads input lines: the program and its state."""
+    """Stack frame for one interpreter or shell that reads input lines: the program and its state."""
 
     language: str
     state: ShellState

@@ -59,7 +59,7 @@ class SessionReader(ShellReader):
     def run_commands(
         self, script: Script, state: ShellState, context: ExecutionContext
     ) -> list[WaitingProgram]:
-        """Analyze complete shell commands; return the started programs that read the input of the process."""
+        """Analyze complete shell commands; return the programs they start that read the same input."""
         self.waiting_programs = []
         self._analyze_script(script, state, context)
         self._analyze_recurring_code(state)

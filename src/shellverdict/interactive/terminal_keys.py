@@ -1,4 +1,4 @@
-"""Detect commands after which a program may not receive typed text unchanged.
+"""Detect commands after which typed text may be changed before a program receives it.
 
 Keys can be redefined (`stty`, `bind`, `histchars`), and a program can read part of a line and leave the rest
 to the shell (`head -c 5`). Text written after such a command may have another meaning.

@@ -191,7 +191,7 @@ class PathClassifier:
         return info
 
     def kinds_replaced_by_filling(self, word: Word, cwd: Word = CURRENT_DIRECTORY) -> frozenset[PathKind]:
-        """Return which kinds of protected files an archive may replace when unpacked into a directory.
+        """Return the kinds of protected files that may be replaced when files are unpacked into a directory.
 
         Filling directories of the project is ordinary work, so nothing is reported there outside of `.git`.
         """
@@ -202,7 +202,7 @@ class PathClassifier:
         return info.kinds & {PathKind.OWN} | below & {PathKind.STARTUP, PathKind.AGENT}
 
     def is_regenerable(self, word: Word, cwd: Word, info: PathInfo) -> bool:
-        """Return True if the path is in the project and, judged by the files on disk, can be regenerated."""
+        """Return True if tools can regenerate a path in the project, judged by the files on disk."""
         project = self._project_files()
         if project is None or not _REGENERABLE.issuperset(info.kinds) or info.kinds_if_empty:
             return False

@@ -303,7 +303,7 @@ def is_regenerable_path(parts: Sequence[str]) -> bool:
 
 
 def kinds_lost_with_directory(parts: Sequence[str]) -> frozenset[PathKind]:
-    """Return the kinds of data, such as a repository, often lost when a directory of this name is deleted."""
+    """Return the kinds of data, such as a repository, that are lost with a directory of this name."""
     if not parts:
         return frozenset()
     if not _REPOSITORY_DIRECTORIES.isdisjoint(part.lower() for part in parts[-MAX_DEPTH:]):

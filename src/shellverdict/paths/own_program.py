@@ -41,7 +41,7 @@ def _script_paths(prefix: Path) -> Iterator[Path]:
 
 
 def is_own_program(parts: Sequence[str]) -> bool:
-    """Return True if a path, as lower-case components, leads to an installed copy of Toolfold."""
+    """Return True if a path, given as lower-case components, leads to an installed copy of Toolfold."""
     if len(parts) > 1 and parts[-1] in _SCRIPTS and parts[-2] in _SCRIPT_DIRECTORIES:
         return True
     for at, part in enumerate(parts[1:], 1):

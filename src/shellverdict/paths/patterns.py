@@ -75,7 +75,7 @@ class NamePattern:
 
 
 def _matches_tokens(pattern: Sequence[str], name: str) -> bool:
-    """Return True if a wildcard pattern matches; backtracks to the last star only, to bound the time."""
+    """Return True if a wildcard pattern matches a name; only the last `*` is retried, to bound the time."""
     at = in_name = 0
     star, resume = -1, 0
     while in_name < len(name):

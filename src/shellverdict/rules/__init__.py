@@ -54,7 +54,7 @@ class Rules:
 
     @classmethod
     def shipped(cls) -> Rules:
-        """Load the built-in rules from their files on each call; `builtin_rules` loads them only once."""
+        """Load the built-in rules from their files, without the cache of `builtin_rules`."""
         programs, rules = load_builtin_tables()
         return cls((read_rule(table) for table in rules), _read_programs(programs))
 
@@ -111,7 +111,7 @@ class Rules:
         return next((each for each in names if each in self._by_program or each in self._programs), names[-1])
 
     def _indexes_for(self, name: str, run: ProgramRun) -> Iterator[_RuleIndex]:
-        """Yield the indexes of rules that apply to a program by its name or by a pattern of names."""
+        """Yield the rule indexes for a program: by its name, and by glob patterns that match the name."""
         if name in self._by_program:
             yield self._index_for(name)
         if len(run.argv) > 1 or run.env_assignments:
@@ -218,7 +218,7 @@ def _read_programs(tables: Iterable[Mapping[str, Any]]) -> dict[str, ProgramSynt
 def _add_option_values(
     programs: Mapping[str, ProgramSyntax], rules: Iterable[Rule]
 ) -> dict[str, ProgramSyntax]:
-    """Return each program's command-line syntax, extended by the options whose values rules check."""
+    """Return each program's command-line syntax, with the options added that rules expect to have values."""
     valued: defaultdict[str, set[str]] = defaultdict(set)
     for rule in rules:
         if isinstance(rule.condition, RunCondition):

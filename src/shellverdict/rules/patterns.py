@@ -128,7 +128,7 @@ class SubcommandPattern:
         return self.steps[0].literals if is_listed else frozenset()
 
     def match_operands(self, operands: Sequence[Word], *, more: bool) -> tuple[MatchResult, int]:
-        """Return whether the operands match this subcommand, and how many of them belong to it."""
+        """Return how well the operands match (no, maybe, yes), and how many of them form the subcommand."""
         if not self.at_any_depth:
             return self._match_from(operands, 0, more=more), len(self.steps)
         for start in range(min(len(operands) - len(self.steps), MAX_LEADING_WORDS) + 1):
@@ -162,7 +162,7 @@ class OptionPattern:
         return cls(name, glob, WordPattern.parse(value.split("|")) if equals else None)
 
     def matches(self, options: Mapping[str, Sequence[Flag]], *, abbreviated: bool) -> bool:
-        """Return True if one of a command's options matches this pattern; `options` maps names to options."""
+        """Return True if one of the given options, indexed by name, matches this pattern."""
         return any(
             self._matches_value(flag.value)
             for name in self._matching_names(options, abbreviated)

@@ -36,7 +36,7 @@ _WINDOWS_OPTION = re.compile(r"/[A-Za-z?][\w?:-]{0,12}")
 
 
 def known_names(name: str) -> tuple[str, ...]:
-    """Return spellings of a program name that rules may use: as given, without `.exe`, without version."""
+    """Return the spellings of a program name that rules may use: as is, without `.exe`, without version."""
     lower = _SUFFIX.sub("", name.casefold())
     return tuple(dict.fromkeys((name, lower, _VERSION_SUFFIX.sub("", lower))))
 

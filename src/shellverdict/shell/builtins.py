@@ -79,7 +79,7 @@ def _apply_read(run: ProgramRun, state: ShellState) -> None:
 
 
 def _split_line(line: str, separators: str | None, most: int) -> list[str]:
-    """Split a line at the given separators at most `most` times; the last piece is the rest of the line."""
+    """Split a line at the separators; after `most` splits, the rest of the line is the last field."""
     if separators is None:
         return line.strip().split(None, most)
     if separators == "" or most == 0:

@@ -32,7 +32,7 @@ def add_configured_options(
 
 
 def _option_values(argv: Sequence[Word], short: str, long: str) -> Iterator[Word]:
-    """Yield the values of one option, each given in the same word as the option or in the next word."""
+    """Yield each value of one option, given as `-xVALUE`, `--long=VALUE` or in the next argument."""
     for place, word in enumerate(argv[1:], start=1):
         if word.startswith(f"{long}="):
             yield Word(word.partition("=")[2])

@@ -51,7 +51,7 @@ ALWAYS_TRUE_COMMANDS = frozenset({":", "true", "1"})
 
 
 class ControlFlowReader(ABC):
-    """Reader that follows the control flow of a shell script and merges branches according to a policy.
+    """Reader that follows the control flow of a shell script and combines the states after its branches.
 
     Each `_analyze_…` method returns the text that its part of the script prints, updates the shell state as
     the part would, and adds runs and effects to the reading.

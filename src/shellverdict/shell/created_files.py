@@ -234,7 +234,7 @@ def _record_program_copies(run: ProgramRun, state: ShellState) -> None:
 def _record_packed_secret(
     run: ProgramRun, state: ShellState, is_confidential: Callable[[ProgramRun], bool]
 ) -> bool:
-    """Mark an archive as confidential if a secret file is packed into it; return False if none is packed."""
+    """Mark an archive as confidential if a secret file is packed into it; return True if so."""
     operands = _run_operands(run)
     if not any(is_confidential(replace(run, argv=(CAT, word), path=CAT)) for word in operands):
         return False
@@ -246,7 +246,7 @@ def _record_packed_secret(
 
 
 def _record_unpacking(run: ProgramRun, state: ShellState) -> None:
-    """Mark the working directory as downloaded if an archive from the network is unpacked into it."""
+    """Record that the working directory has downloaded files if an archive from the network is unpacked."""
     fetched = run.stdin is not None and Taint.NETWORK in run.stdin.taints
     for word in run.argv[1:]:
         stream = state.written_files.get(state.resolve_path(word))

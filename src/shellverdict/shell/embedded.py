@@ -125,7 +125,7 @@ def find_embedded_commands(text: str) -> Iterator[Word]:
 
 
 def possible_code_words(run: ProgramRun, *, known: bool) -> Iterator[Word]:
-    """Yield those arguments of a program, and its input, that the program may run as code.
+    """Yield the arguments, and the standard input, that a program may run as code.
 
     `known` means that the program is known to run others; otherwise only option values are yielded.
     """
@@ -205,7 +205,7 @@ def _input_text(run: ProgramRun) -> Word:
 
 
 def _is_text_only(run: ProgramRun) -> bool:
-    """Return True if a program never runs its arguments as code, or if that code is analyzed elsewhere."""
+    """Return True if a program runs none of its arguments as code, except code that is analyzed elsewhere."""
     name = _name_without_version(run)
     if name not in _table_names("interpreters"):
         return name in _table_names("text_programs") or run.name in _table_names("text_programs")

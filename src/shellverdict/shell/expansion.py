@@ -66,7 +66,7 @@ _ARITHMETIC_OPERATORS = {
 
 
 class Expansion:
-    """Expands shell words with the variables of one shell state."""
+    """Expansion of shell words, with the variables of one shell state."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Expansion:
         return self._limit_length("".join(written))
 
     def _limit_length(self, text: str) -> Word:
-        """Return text as a word, or an unknown word if the text is too long."""
+        """Return text as a word; if it is too long, return a placeholder for unknown text."""
         self._budget.spend(len(text) // 128)
         return Word(text) if len(text) <= MAX_TEXT_CHARS else unknown_word(Word(text).taints)
 

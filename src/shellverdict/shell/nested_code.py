@@ -135,7 +135,7 @@ class NestedCodeReader(ControlFlowReader):
         state: ShellState,
         follow: Callable[[ShellState], TextStream],
     ) -> TextStream:
-        """Call `follow` with a shell state in which `$1`, `$2` … are the arguments of a script.
+        """Call `follow` to analyze a script with a shell state in which `$1`, `$2` … are its arguments.
 
         A sourced script without arguments sees the arguments of the shell.
         """

@@ -24,7 +24,7 @@ __all__ = [
 
 
 def expand_leading_alias(node: SimpleCommand, state: ShellState) -> tuple[str, str] | None:
-    """Return a command's leading alias and its text with the alias expanded; None if it has no alias."""
+    """Return the alias that a command starts with, and the expanded command; None if there is no alias."""
     first = node.words[0] if node.words else None
     name = first.bare_text if isinstance(first, WordNode) else None
     if name is None or not isinstance(first, WordNode):
@@ -74,7 +74,7 @@ def is_endless_for(head: WordNode) -> bool:
 
 
 def first_plain_word(script: Script) -> str | None:
-    """Return the first word of a script if it has neither quotes nor expansions."""
+    """Return the first word of a script; None if the word has quotes or expansions."""
     node = script.statements[0].node if script.statements else None
     if isinstance(node, SimpleCommand) and node.words and isinstance(node.words[0], WordNode):
         return node.words[0].bare_text

@@ -1,4 +1,4 @@
-"""Names of programs that need a separate analysis, and lookup of the program to which a word refers."""
+"""Names of programs that need special analysis, and lookup of the program that a word refers to."""
 
 from __future__ import annotations
 

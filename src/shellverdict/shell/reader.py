@@ -303,7 +303,7 @@ class ShellReader(NestedCodeReader):
     def _check_alias_definitions(
         self, words: Sequence[Word], state: ShellState, context: ExecutionContext
     ) -> None:
-        """Report aliases of reserved words; analyze zsh's global aliases, which apply anywhere."""
+        """Report aliases of reserved words; analyze zsh's global aliases, which expand at any position."""
         anywhere = any(word.startswith("-") and set(word) & {"s", "g"} for word in words)
         for word in words:
             name, equals, text = word.partition("=")
@@ -321,7 +321,7 @@ class ShellReader(NestedCodeReader):
     def _create_file_lookup(
         self, state: ShellState, context: ExecutionContext
     ) -> Callable[[Word], TextStream | None]:
-        """Return a function that returns the known content of a file by name; `-` is standard input."""
+        """Return a function that looks up the known content of a file by name; `-` means standard input."""
         return lambda word: (
             context.stdin if word in STDIN_PATHS else state.written_files.get(state.resolve_path(word))
         )

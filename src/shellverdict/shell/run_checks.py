@@ -38,7 +38,7 @@ COMMAND_IN_ASSIGNED_SUBSCRIPT = re.compile(r"^\w+=\w+\[[^\]]*(?:\$\(|`)")
 
 
 def check_arguments(run: ProgramRun) -> Iterator[CommandEffect]:
-    """Yield an effect for each kind of hidden command that a program's arguments make a shell run."""
+    """Yield an effect for each way in which a program's arguments make a shell run a hidden command."""
     words = run.argv[1:]
     if any(word.startswith("BASH_FUNC_") for word in words):
         yield _unreadable(run, "a shell function is passed in an environment variable")
@@ -89,7 +89,7 @@ def _check_secret_upload(run: ProgramRun, state: ShellState) -> Iterator[Command
 
 
 def check_file_names(run: ProgramRun, state: ShellState) -> Iterator[CommandEffect]:
-    """Yield effects for a new file named like an option, and for loaded files with unknown content.
+    """Yield effects for new files named like an option, and for loaded files with unknown content.
 
     The program loads them by default because of their name, such as `Makefile`.
     """

@@ -1,4 +1,4 @@
-"""State of an analyzed shell between two commands: variables, functions, directory, files.
+"""State of an analyzed shell between two commands: variables, functions, directory, written files.
 
 Where two branches leave different values, the value becomes unknown.
 """
@@ -26,7 +26,7 @@ OWN_JOB_SPEC = Word("%1")  # `$!`, a job that the shell itself has started
 
 @dataclass(slots=True)
 class ShellState:
-    """State of one analyzed shell process: variables, functions, working directory, files."""
+    """State of one analyzed shell process: variables, functions, working directory, written files."""
 
     home: Word
     cwd: Word = CURRENT_DIRECTORY
@@ -192,7 +192,7 @@ class ShellState:
         return None
 
     def unknown_value(self, name: str) -> Word:
-        """Return an unknown word for an environment variable; confidential if its name suggests a secret."""
+        """Return a placeholder for a variable's unknown value; confidential if its name suggests a secret."""
         return unknown_word(frozenset({Taint.CONFIDENTIAL} if is_secret_name(name) else ()))
 
     def set_variable(self, name: str, value: Value) -> None:

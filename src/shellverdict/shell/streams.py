@@ -20,7 +20,7 @@ UNKNOWN_STREAM = TextStream(None)
 
 
 def concatenate_streams(first: TextStream, second: TextStream) -> TextStream:
-    """Concatenate two streams; the text of the result is unknown if a text is unknown or the sum too long."""
+    """Concatenate two streams; the resulting text is unknown if either text is unknown or it is too long."""
     if first.text == "" and not first.taints:
         return second
     text = None if first.text is None or second.text is None else Word(first.text + second.text)

@@ -85,7 +85,7 @@ class Word(str):
 
     @property
     def literal(self) -> Word:
-        """Return the word as code for another shell: wildcards become ordinary characters such as `*`."""
+        """Return the word with its wildcards as plain characters such as `*`, for use as shell code."""
         return Word(self.translate(_LITERAL_TABLE))
 
     @property

@@ -28,7 +28,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use, because most programs need only some of them."""
+    """Import a public name of this package on first use, because most programs need only a few names."""
     if name not in _MODULES:
         raise AttributeError(f"module 'toolfold.agent' has no attribute {name!r}")
     return getattr(importlib.import_module(f"toolfold.agent.{_MODULES[name]}"), name)

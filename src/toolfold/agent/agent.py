@@ -29,7 +29,7 @@ MEMORY_TOOLSET = "memory"
 
 
 def open_store(config: Config, database: Database | None = None) -> SessionStore:
-    """Open the session store of the user: a file, or the database in the setting `store`.
+    """Open the session store of the user: a local file, or the database that the setting `store` names.
 
     `database` is that database if it is open already; closing the store does not close it.
     """
@@ -98,7 +98,7 @@ class Agent(AgentConversation):
         super().__init__(deps, record, limits, parent=parent)
 
     def _open_limited_parent(self, limits: Sequence[GrantLimit], approver: Approver | None) -> Session | None:
-        """Open a parent session restricted by the given limits; return None without limits."""
+        """Open a parent session restricted by the given limits; return None if no limits are given."""
         if not limits:
             return None
         parent = self.runtime.session(approver=approver)
@@ -171,7 +171,10 @@ def _choose_model(
 
 
 def _choose_auxiliary(config: Config) -> tuple[ModelClient | None, ModelName | None]:
-    """Return the model configured for summaries, if any. Raises ConfigError if it cannot be used."""
+    """Return the client and the name of the model configured for summaries; both None if there is none.
+
+    Raises ConfigError if the model cannot be used.
+    """
     key = "agent.auxiliary_model"
     if not config.agent.auxiliary_model:
         return None, None

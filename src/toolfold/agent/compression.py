@@ -37,7 +37,7 @@ Summarise = Callable[[str, WriteTranscript], Awaitable[str]]
 
 
 def count_messages(messages: Sequence[Json], counter: TokenCounter) -> int:
-    """Estimate the number of tokens in a list of messages."""
+    """Estimate the total number of tokens in a list of messages."""
     return sum(counter.text(compact(message)) for message in messages)
 
 
@@ -74,7 +74,7 @@ def _ends_with_reasoning(messages: Sequence[Json]) -> bool:
 
 
 async def write_summary(entries: Sequence[MessageRecord], summarise: Summarise) -> str:
-    """Return the text that replaces old messages: a summary, or an outline if the model fails."""
+    """Return the text that replaces old messages: a summary by the model or, if that fails, an outline."""
 
     def write_transcript(context_tokens: int | None) -> str:
         return _write_transcript(entries, _limit_transcript(context_tokens))
@@ -90,7 +90,7 @@ async def write_summary(entries: Sequence[MessageRecord], summarise: Summarise) 
 
 
 def _limit_transcript(context_tokens: int | None) -> int:
-    """Return the maximum transcript length that fits, with its summary, into the model's context window."""
+    """Return how many characters of transcript fit, with the summary, into the model's context window."""
     if context_tokens is None:
         return MAX_TRANSCRIPT_CHARS
     return min(MAX_TRANSCRIPT_CHARS, context_tokens * MIN_CHARS_PER_TOKEN)

@@ -279,7 +279,7 @@ class AgentConversation:
         await thread.finish(lambda: store.release_session(self.session_id, self._owner))
 
     async def _follow_settings(self) -> None:
-        """Apply settings changed since the last turn; the session keeps its model."""
+        """Apply settings that changed since the last turn, but keep the session's model."""
         runtime = self._deps.runtime
         if self._depth == 0:  # a sub-agent works within a turn of its parent
             await asyncio.to_thread(runtime.check_settings)

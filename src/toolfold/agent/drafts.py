@@ -1,4 +1,4 @@
-"""Store the text of a model's answer while it is streaming, before it is displayed.
+"""Store the text of a model's answer while it is streamed, always before the text is displayed.
 
 A crash must not lose what a person has read, so each piece is written to the store before it is published.
 Pieces that arrive within a few hundredths of a second, or while others are written, are written together.
@@ -16,7 +16,7 @@ FLUSH_INTERVAL_S = 0.03
 
 
 class DraftWriter:
-    """Stores and publishes the text chunks of one model answer as they arrive."""
+    """Writer that stores and publishes the text chunks of one model answer as they arrive."""
 
     def __init__(
         self, thread: StoreThread, save: Callable[[str], None], publish: Callable[[str], None]

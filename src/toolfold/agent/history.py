@@ -26,7 +26,7 @@ RenderResults = Callable[[Sequence[ToolResult]], list[Json]]
 
 
 class SessionHistory:
-    """The messages of a session that belong to the prompt.
+    """History of a session: the messages that are part of the prompt.
 
     Every method stores its change, and returns after that: what is in the history survives a crash.
     """
@@ -93,7 +93,7 @@ class SessionHistory:
         )
 
     async def complete_calls(self, results: Mapping[str, ToolResult], render_results: RenderResults) -> None:
-        """Add the stored result of every unfinished tool call, or an error for an interrupted call."""
+        """Add a result for every tool call that has none in the history: the stored result, or an error."""
         open_calls = self._find_open_calls()
         if not open_calls:
             return
@@ -187,7 +187,7 @@ class SessionHistory:
 def _complete(
     open_calls: Sequence[tuple[str, str]], stored: Sequence[CallRecord], results: Mapping[str, ToolResult]
 ) -> list[ToolResult]:
-    """Return the stored result of every unfinished tool call, or an error for an interrupted call."""
+    """Return a result for each tool call that has none in the history: the stored result, or an error."""
     started = {record.call_id: record for record in stored}
     completed = []
     for call_id, name in open_calls:

@@ -31,7 +31,7 @@ class AgentLimits:
 
 @dataclass(slots=True)
 class TurnBudget:
-    """Counter of the steps, tokens, time and cost used for one message so far."""
+    """Budget of one turn: its limits, and the steps, tokens, time and cost used so far."""
 
     limits: AgentLimits
     usage: Usage = field(default_factory=Usage)

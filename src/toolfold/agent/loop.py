@@ -128,7 +128,7 @@ class TurnLoop:
         )
 
     async def _call_model(self, request: Request) -> Reply | None:
-        """Return the model's reply, or None if the history had to be compressed before the call."""
+        """Return the model's reply; None if the request was too long, so that the history was compressed."""
         setup, started = self._setup, time.perf_counter()
         history = self._history
         draft = self._draft = DraftWriter(history.thread, history.save_draft, self._publish_text)

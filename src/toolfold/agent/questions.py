@@ -20,7 +20,7 @@ _FAILED = f"The question could not be shown to the user. {NO_ANSWER_ADVICE}"
 
 
 class UserQuestions:
-    """Asks the user the questions of one session's model."""
+    """Handler of the `clarify` tool, which asks the user the questions of a session's model."""
 
     def __init__(self, session_id: str, asker: Asker | None, *, timeout_s: float) -> None:
         self._session_id, self._asker, self._timeout_s = session_id, asker, timeout_s

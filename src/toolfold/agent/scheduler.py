@@ -188,7 +188,7 @@ class Scheduler:
         await self._wait_for_running(None)
 
     async def _wait_for_running(self, seconds: float | None) -> None:
-        """Wait for running jobs for a limited time, renewing this process's claims on them."""
+        """Wait for the running jobs, at most `seconds`, and renew this process's claims on the jobs."""
         loop = asyncio.get_running_loop()
         end = None if seconds is None else loop.time() + seconds
         while self._running and (end is None or loop.time() < end):
@@ -211,7 +211,7 @@ class Scheduler:
         await self._interrupt_refused()
 
     async def _interrupt_refused(self) -> None:
-        """Interrupt running jobs of clients whose token was revoked or is no longer permitted."""
+        """Interrupt running jobs whose client may no longer run them, such as after a token was revoked."""
         for active in [each for each in self._running.values() if each.job.client]:
             try:
                 await asyncio.to_thread(self._limit_client, active.job)

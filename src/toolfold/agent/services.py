@@ -21,7 +21,7 @@ Delegate = Callable[[Json], Awaitable[Json]]
 
 
 class AgentTools:
-    """Runs the plan, memory, session search, delegation and question tools of one agent session."""
+    """Tools that use the state of an agent session: plan, memory, session search, delegation, questions."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class AgentTools:
 
 
 class LocalAgent:
-    """Runs the tool `todo` in sessions without a model, such as `toolfold call`."""
+    """Replacement for an agent in sessions without a model (`toolfold call`); runs only the tool `todo`."""
 
     def __init__(self) -> None:
         self.todos = TodoList()

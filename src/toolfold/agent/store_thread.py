@@ -1,4 +1,4 @@
-"""Run a session's store operations in order, without blocking the event loop.
+"""Run the operations of a session's store in order, without blocking the event loop.
 
 A store in a database may take seconds to answer, in which other sessions of the process must go on. Its
 operations run in one thread per session. Those of a store in a file take less than a thread switch, and run
@@ -26,7 +26,10 @@ def _ignore(_value: object) -> None:
 
 
 class StoreThread:
-    """Runs store operations sequentially. Use it from one event loop at a time."""
+    """Executor that runs a session's store operations in order, in a thread if the store is remote.
+
+    Use it from one event loop at a time.
+    """
 
     def __init__(self, store: SessionStore) -> None:
         self._executor = (
@@ -67,7 +70,7 @@ class StoreThread:
         return value
 
     async def finish(self, work: Callable[[], object]) -> None:
-        """Run the last operation and end the thread, then raise earlier failures."""
+        """Run the last operation and end the thread, then raise the errors of earlier operations."""
         try:
             await self.run(lambda: None)
         finally:

@@ -1,4 +1,4 @@
-"""The plan of an agent: a short ordered list of steps in memory."""
+"""The plan of an agent: a short ordered list of steps, which is kept in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Todo:
 
 
 class TodoList:
-    """To-do list (plan) of an agent; every call returns all of it, so that the model sees its state."""
+    """To-do list (plan) of an agent; each call of the `todo` tool returns the whole list."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -55,7 +55,7 @@ class AllowedTools:
 
 
 def build_allowed_tools(config: Config) -> AllowedTools:
-    """Read the setting `approval.allowed_tools`; `add` saves new entries in the user's settings file."""
+    """Create `AllowedTools` from the setting `approval.allowed_tools`; new entries go to the user's file."""
     paths, entries = config.paths, config.approval.allowed_tools
     from_file = str(paths.user_file) in config.origins.get(KEY, "")
     written = AllowList(

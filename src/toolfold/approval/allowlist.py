@@ -36,7 +36,7 @@ NormalizeEntry: TypeAlias = Callable[[str], tuple[str, frozenset[str] | None]]
 
 
 class AllowList:
-    """Entries of the permanent allow-list. `file` is None if they do not come from a file."""
+    """Permanent allow-list; `file` is the settings file that contains its entries, or None."""
 
     def __init__(
         self,

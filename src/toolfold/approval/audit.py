@@ -131,7 +131,7 @@ class AuditLog(DecisionLog):
                         return opened
 
     def _is_newest_rotated(self, opened: Sequence[tuple[int, int]]) -> bool:
-        """Return True if the first opened file is the most recently rotated log file."""
+        """Return True if the first of the opened files is the most recently rotated log file."""
         try:
             newest = self._rotated_file(1).stat()
         except FileNotFoundError:
@@ -216,7 +216,7 @@ def _try_lock(handle: int) -> bool:
 
 
 def _open_files(files: Iterable[Path], stack: contextlib.ExitStack) -> list[tuple[int, int]]:
-    """Open the files that exist, until `stack` is closed; return handles and sizes."""
+    """Open those files that exist and let `stack` close them; return their handles and sizes."""
     opened = []
     for file in files:
         with contextlib.suppress(FileNotFoundError):
@@ -227,7 +227,7 @@ def _open_files(files: Iterable[Path], stack: contextlib.ExitStack) -> list[tupl
 
 
 def _read_at(handle: int, start: int, end: int) -> bytes:
-    """Return the bytes of a file from `start` to `end`, as `os.pread` does, which Windows lacks."""
+    """Return the bytes of a file from `start` to `end`; replaces `os.pread`, which Windows lacks."""
     os.lseek(handle, start, os.SEEK_SET)
     parts: list[bytes] = []
     while start < end and (part := os.read(handle, end - start)):
@@ -237,7 +237,7 @@ def _read_at(handle: int, start: int, end: int) -> bytes:
 
 
 def _read_last_link(handle: int, size: int) -> Link:
-    """Return the number and hashes of the last entry in an audit log file."""
+    """Return the last link of the hash chain in an audit log file: an entry's number and hashes."""
     for count in _TAIL_BYTES:
         start = max(0, size - count)
         lines = _read_at(handle, start, start + count).decode("utf-8", "replace").split("\n")

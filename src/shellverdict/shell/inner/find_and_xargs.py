@@ -180,7 +180,7 @@ def _read_xargs(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _unknown_files_in(stream: TextStream | None) -> tuple[Word, ...]:
-    """Return a pattern for the files of each directory that standard input lists, as in `ls dir | xargs`."""
+    """Return a glob pattern for the files of each directory that the input lists, as in `ls dir | xargs`."""
     return (
         tuple(Word(f"{directory.rstrip('/')}/{STAR}{STAR}") for directory in stream.listed_directories)
         if stream

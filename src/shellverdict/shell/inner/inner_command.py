@@ -37,7 +37,7 @@ InnerCommandReader = Callable[[ProgramRun], Iterator[InnerCommand]]
 
 
 def to_literal(word: str) -> Word:
-    """Return the word as code for another shell: wildcards become the characters `*`, `?`, `[` and `]`."""
+    """Return a word with its wildcards as plain characters (`*`, `?`, `[`, `]`), for use as shell code."""
     return Word(word).literal
 
 

@@ -1,4 +1,4 @@
-"""Find code that Python, Vim, tar, awk and other programs with unusual options run."""
+"""Find the code run by Python, Vim, tar, awk and other programs with unusual command-line options."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def _read_tar(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_tar_old_style(words: Sequence[Word]) -> Iterator[InnerCommand]:
-    """Return the program in `tar xIf program file`; option letters without a dash take values in order."""
+    """Return the program in `tar xIf program file`: options without a dash take their values in order."""
     if not words or words[0][:1] == "-":
         return
     values = iter(words[1:])

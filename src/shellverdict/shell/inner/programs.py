@@ -22,7 +22,7 @@ OperandKind = Literal["", "argv", "code", "script", "text", "texts", "files"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramSpec:
-    """Specification of the arguments of one program that are commands or code that it runs.
+    """Specification of a program that runs other commands: which of its arguments are commands or code.
 
     `operands` is the meaning of the words after the options and `skip` further operands: `argv` a command;
     `code` words that are joined to one line of code; `script` a code file and its arguments, or standard

@@ -95,7 +95,7 @@ _COMPGEN = parse_spec("-W= -C>sh -F= -P= -S= -X= -A= -G= -o=")
 
 
 def _read_compgen(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Return the code that bash completion runs: expansions in `-W`, the command `-C`, the function `-F`."""
+    """Return the code that options of `compgen` make bash run: words (`-W`), a command, a function."""
     reading = parse_options(run.argv[1:], _COMPGEN, stop_at_operand=False)
     for words in reading.values("-W"):
         if "$" in words or "`" in words:

@@ -24,7 +24,7 @@ _FORMAT_FIELD = re.compile(
 
 
 def has_numeric_escapes(text: str) -> bool:
-    """Return True if several characters of a text are escapes such as `\\x41`, which people cannot read."""
+    """Return True if a text has several escapes such as `\\x41`, which hide characters from a reader."""
     return len(_READABLE_AS_NUMBER.findall(text[:MAX_TEXT_CHARS])) > 1
 
 

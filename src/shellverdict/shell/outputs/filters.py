@@ -85,7 +85,7 @@ def take_tail(text: str, words: Sequence[Word]) -> str | None:
 
 
 def _select_amount(text: str, words: Sequence[Word]) -> tuple[list[str], str, int] | None:
-    """Return the lines or bytes of a text, and the count (with its sign) given to `head` or `tail`."""
+    """Return the lines or bytes of a text, and the sign and count for `head` or `tail`; None if unknown."""
     unit, amount = _parse_amount(words, "nc")
     found = _AMOUNT.fullmatch(amount)
     pieces = split_lines(text) if unit == "n" else _split_bytes(text)
@@ -132,7 +132,7 @@ _SET_PART = re.compile(r"\[:(\w+):\]|\\([0-7]{1,3})|\\(.)|(.)", re.DOTALL)
 
 
 def _expand_set(characters: str) -> str:
-    """Expand a character set of `tr`, such as `a-z`. Brackets around it are ordinary characters."""
+    """Expand a character set of `tr`, such as `a-z` or `[:digit:]`; other brackets are literal characters."""
     atoms: list[str | None] = []
     for found in _SET_PART.finditer(characters[:1024]):
         name, octal, escaped, plain = found.groups()

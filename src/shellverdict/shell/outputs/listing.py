@@ -40,7 +40,7 @@ def find_listed_directories(run: ProgramRun) -> tuple[Word, ...]:
 
 
 def can_list_settings(words: tuple[Word, ...]) -> bool:
-    """Return True if the patterns of a `find` command let it print names of Toolfold's settings files."""
+    """Return True if the patterns of a `find` command may match names of Toolfold's settings files."""
     patterns = [
         pattern.replace(STAR, "*").casefold()
         for option, pattern in itertools.pairwise(words)
@@ -65,7 +65,7 @@ def _starting_points(words: tuple[Word, ...]) -> list[Word]:
 
 
 def _is_listing_names(words: tuple[Word, ...]) -> bool:
-    """Return True if an option such as `-l`, or `-rl`, makes the program print file names."""
+    """Return True if an option such as `-l`, also combined as in `-rl`, makes a program print file names."""
     joined = (word[1:] for word in words if word[:1] == "-" and word[:2] != "--")
     return any(word in _FILE_NAME_OPTIONS for word in words) or any(
         "l" in letters or "L" in letters for letters in joined

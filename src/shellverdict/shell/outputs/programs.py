@@ -30,7 +30,7 @@ def _find_no_file(_: Word) -> TextStream | None:
 
 
 def predict_output(run: ProgramRun, files: FileLookup = _find_no_file) -> TextStream:
-    """Predict the text that a program prints. `files` returns the known content of a file by its name."""
+    """Predict the text that a program prints. `files` is a function that returns a file's known content."""
     if is_shell_setup_command(run):
         return TextStream(EMPTY)
     if has_network_output(run):
@@ -204,7 +204,7 @@ def _predict_dirname(run: ProgramRun) -> TextStream:
 
 
 def _predict_realpath(run: ProgramRun) -> TextStream:
-    """Predict what `realpath` prints: absolute paths without `..`; results for relative paths are unknown."""
+    """Predict what `realpath` prints: normalized absolute paths, and unknown text for relative paths."""
     words = [word for word in run.argv[1:] if word[:1] != "-"]
     plain = run.name.endswith("readlink") and not any(
         w[:1] == "-" and set(w) & set("fem") for w in run.argv[1:]
@@ -403,7 +403,7 @@ def _filter_sed(run: ProgramRun, text_input: TextStream) -> TextStream:
 
 
 def _filter_sort(_run: ProgramRun, text_input: TextStream) -> TextStream:
-    """Return the output of `sort` for one line; unknown for several lines, sorted according to the locale."""
+    """Return the output of `sort` if it is one line; the order of several lines is unknown (locale)."""
     if not text_input.text or len(filters.split_lines(text_input.text)) > 1:
         return unknown_stream(source=text_input)
     return create_stream(text_input.text.rstrip("\n") + "\n", text_input.taints)

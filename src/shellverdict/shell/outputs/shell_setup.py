@@ -94,7 +94,7 @@ _SHELL_NAMES = frozenset({"bash", "zsh", "fish", "sh", "posix", "powershell", "p
 
 
 def is_shell_setup_command(run: ProgramRun) -> bool:
-    """Return True if a program only prints a tool's well-known settings for a shell to evaluate."""
+    """Return True if a program only prints well-known shell code that sets up a tool, as `ssh-agent` does."""
     if not run.argv:
         return False
     operands = run.argv[1:]

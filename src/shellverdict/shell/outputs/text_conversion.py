@@ -11,7 +11,7 @@ __all__ = ["create_stream", "decode_bytes", "encode_text", "rejoin_bytes", "unkn
 
 
 def decode_bytes(data: bytes) -> str:
-    """Decode bytes to text; bytes that are not UTF-8 survive the conversion back."""
+    """Decode bytes to text without loss: invalid UTF-8 is kept in a form that can be encoded again."""
     return data.decode("utf-8", "surrogateescape")
 
 
