@@ -171,7 +171,7 @@ class SkillTools:
         return {"done": action, "name": name}
 
     def _write_skill(self, args: Json) -> None:
-        """Create or edit a skill; an edit keeps the fields that it does not set."""
+        """Create a skill, or edit a skill and keep the fields that are not given."""
         is_edit = args["action"] == "edit"
         if is_edit:
             before = self.library.find_own_skill(args["name"])

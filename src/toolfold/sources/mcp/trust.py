@@ -1,4 +1,4 @@
-"""Trust policy for tools of MCP servers: a tool may be used if a person accepted its current definition.
+"""Trust policy for tools of MCP servers: new, changed and suspicious tools wait for a person's review.
 
 Adding a server is the first approval, so its first listing is pinned, except for tools that the scanner
 flags. After that a tool that is new or has changed meaningfully is held until a person accepts it (`pin`),
@@ -74,7 +74,7 @@ class TrustResult:
 
 
 class Trust:
-    """Decides which tools of MCP servers may be used: those accepted by a person. Thread-safe."""
+    """Decides which tools of MCP servers may be used, and which a person must review first. Thread-safe."""
 
     def __init__(
         self,
@@ -129,9 +129,10 @@ class Trust:
             self._listed.pop(server, None)
 
     def check_tools(self, server: str, policy: Policy, tools: Iterable[ListedTool]) -> TrustResult:
-        """Divide a server's tools into accepted tools and tools to review; accept all tools of a new server.
+        """Divide a server's tools into accepted tools and tools that a person must review first.
 
-        Raises ConfigError if the lock file cannot be used: no tool of the server may be used then.
+        The tools of a new server are accepted, except those that the scanner flags. Raises ConfigError if the
+        lock file cannot be used: no tool of the server may be used then.
         """
         tools = tuple(tools)
         if policy == "off":
@@ -153,9 +154,10 @@ class Trust:
         return self._store_accepted(server, replace(result, updated=tuple(updated)))
 
     def check_call(self, server: str, policy: Policy, tool: ListedTool) -> HeldTool | None:
-        """Return why a tool as now defined may not be called; None if it may be called. Raises ConfigError.
+        """Return the tool to review if its current definition may not be called; None if it may be called.
 
-        Compares pins only: scanning a held tool at every call would let a server consume time.
+        Compares pins only: scanning a held tool at every call would let a server consume time. Raises
+        ConfigError.
         """
         if policy != "pin":
             return None

@@ -121,7 +121,7 @@ class OAuthProvider(httpx2.Auth):
         )
 
     async def _refresh(self, rejected: str, protocol: str | None) -> str:
-        """Refresh the token; of several processes, only one refreshes it and the others use the result.
+        """Refresh the token; if several processes need this, one refreshes the token and all use the result.
 
         Returns "" if a login is needed.
         """

@@ -82,7 +82,7 @@ def _is_compound(letter_scripts: list[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _NameForms:
-    """Normalised forms of a tool name, used to compare it with others."""
+    """Normalised forms of a tool name, used to compare tool names."""
 
     name: str
     plain: str
