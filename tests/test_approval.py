@@ -191,7 +191,7 @@ async def test_approval_given_after_the_timeout_does_not_run_the_call(
     assert "there was no answer" in await refusal(Approval(late, loops, timeout=0.01))
 
 
-async def test_search_for_a_parent_tool_call_of_this_process_runs_only_once_for_several_approvals(
+async def test_check_whether_this_process_runs_inside_a_tool_call_is_made_once_for_all_approvals(
     loops: EventLoops, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lookups: list[str] = []

@@ -131,7 +131,7 @@ def test_benchmark_reuses_results_of_compared_retrievers_from_the_previous_run(
 
 
 @pytest.mark.thorough
-def test_benchmark_subprocess_reports_times_memory_and_the_cost_of_a_tool_change(
+def test_benchmark_subprocess_reports_memory_and_the_times_to_start_and_to_apply_a_tool_change(
     data: Path, tmp_path: Path
 ) -> None:
     job = {
@@ -257,7 +257,7 @@ def test_scale_benchmark_makes_the_same_variants_of_real_tools_in_every_process(
     assert len(digests) == 1
 
 
-def test_scale_benchmark_prefers_real_tools_and_keeps_earlier_results_for_other_catalog_sizes(
+def test_scale_benchmark_fills_catalogs_with_real_tools_first_and_keeps_earlier_results(
     data: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "scale.json"

@@ -325,7 +325,7 @@ def test_error_for_an_invalid_settings_file_names_the_file_and_the_line(
     assert (error.file, error.line) == (str(workspace.user_file), line)
 
 
-def test_size_limit_of_the_project_settings_file_is_lower_than_that_of_the_user_settings_file(
+def test_project_settings_file_has_a_lower_size_limit_than_the_user_settings_file(
     workspace: Workspace,
 ) -> None:
     comments = "# nothing\n" * 7_000
@@ -649,7 +649,7 @@ def test_variables_like_pwd_or_ssh_auth_sock_are_not_treated_as_secrets(
     assert workspace.load(env={name: "/home/me/project"}).secret_values() == ()
 
 
-def test_password_in_the_url_of_an_environment_variable_is_secret_both_encoded_and_decoded(
+def test_password_in_a_url_variable_is_treated_as_secret_in_encoded_and_decoded_form(
     workspace: Workspace,
 ) -> None:
     config = workspace.load(
@@ -999,7 +999,9 @@ def test_set_value_keeps_the_yaml_style_newlines_and_comments_of_the_section(
     assert file.read_bytes().decode() == after
 
 
-def test_set_value_of_a_key_below_tool_search_replaces_the_value_false_by_a_mapping(tmp_path: Path) -> None:
+def test_set_value_of_a_tool_search_key_converts_the_value_false_to_a_mapping_with_the_key(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("tools:\n  tool_search: false # quiet\n")
     set_value(file, "tools.tool_search.threshold_pct", 5)

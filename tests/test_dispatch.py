@@ -591,7 +591,7 @@ async def test_calling_an_agent_level_tool_without_an_agent_returns_an_error(
     )
 
 
-async def test_handler_result_is_correct_even_if_its_is_async_option_is_wrong(
+async def test_handler_result_is_correct_even_if_the_option_is_async_is_wrong(
     pipeline: Pipeline,
 ) -> None:
     async def later(args: Json) -> Json:

@@ -56,7 +56,7 @@ def test_importing_toolfold_writes_no_file_and_opens_no_connection(imported: dic
     assert imported["seen"] == []
 
 
-def test_observer_used_by_the_import_tests_reports_opened_files_and_sockets() -> None:
+def test_observer_of_the_import_tests_detects_opened_files_and_sockets() -> None:
     found = run_observed("import socket\nsocket.socket().close()\nopen('/dev/null', 'a').close()")
     assert found["seen"] == ["socket.__new__", "open /dev/null"]
 

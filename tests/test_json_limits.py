@@ -47,7 +47,7 @@ def count_empty(value: Any) -> int:
 
 
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
-def test_limit_check_of_json_text_agrees_with_the_item_count_and_depth_of_the_parsed_value(
+def test_limit_check_of_json_text_gives_the_same_result_as_measuring_the_parsed_value(
     value: Any, ascii_only: bool, indent: Any
 ) -> None:
     document = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode()
@@ -135,7 +135,7 @@ def test_json_document_with_too_many_values_is_rejected(document: bytes) -> None
 
 
 @given(VALUES)
-def test_json_value_is_classified_as_large_only_above_the_item_limit(value: Any) -> None:
+def test_small_json_value_is_classified_as_large_only_with_an_item_limit_of_zero(value: Any) -> None:
     assert is_large(value, max_items=0 if isinstance(value, (dict, list)) and value else 1) == (
         isinstance(value, (dict, list)) and bool(value)
     )

@@ -171,7 +171,7 @@ def test_learned_messages_are_stored_with_the_name_of_the_gateway_client_of_the_
     assert sorted(row.client for row in list_learned(city)) == ["alice", "bob"]
 
 
-def test_miss_count_of_a_learned_message_increases_if_another_tool_is_called_for_the_same_message(
+def test_learned_message_counts_a_miss_if_another_tool_is_called_for_the_same_message(
     city: Runtime,
 ) -> None:
     session = city.session()

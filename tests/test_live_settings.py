@@ -312,7 +312,7 @@ def test_mcp_tool_accepted_by_another_process_after_review_becomes_usable_in_an_
 EVIL = {"mcp": {"servers": {"evil": server_entry()}}, "approval": {"mode": "off"}}
 
 
-def test_trust_setting_of_an_mcp_server_edited_in_the_file_while_servers_are_running_is_not_applied(
+def test_mcp_trust_setting_edited_in_the_file_while_servers_are_running_is_not_applied(
     settings: Settings, open_live: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A running MCP server could have edited the file, even when none of its tools is being called."""
@@ -397,7 +397,7 @@ def test_trust_setting_edited_by_a_starting_mcp_server_is_not_applied(
     assert runtime.config.mcp.servers["one"].trust == "pin"
 
 
-def test_weakened_trust_setting_of_an_mcp_server_added_after_another_server_ran_is_not_applied(
+def test_trust_off_for_an_mcp_server_added_after_another_server_has_run_is_not_applied(
     settings: Settings, open_live: Open
 ) -> None:
     one = {**server_entry(), "trust": "pin"}

@@ -569,7 +569,7 @@ async def test_cancelling_the_task_that_awaits_a_call_cancels_the_called_corouti
     assert ended.is_set()
 
 
-async def test_caller_gets_escaped_exception_if_the_called_coroutine_cancels_its_own_task(
+async def test_call_raises_escaped_exception_if_the_called_coroutine_cancels_its_own_task(
     loops: EventLoops,
 ) -> None:
     async def give_up() -> None:
@@ -723,7 +723,7 @@ def test_creating_event_loops_opens_no_file_descriptors() -> None:
     made.close()
 
 
-async def test_context_manager_entered_in_a_thread_is_exited_if_its_caller_was_cancelled_meanwhile(
+async def test_context_manager_entered_in_a_thread_is_exited_if_its_caller_was_cancelled(
     loops: EventLoops,
 ) -> None:
     go, left = threading.Event(), threading.Event()

@@ -83,7 +83,7 @@ def test_short_name_of_a_tool_is_the_same_in_every_process() -> None:
         assert json.loads(told.stdout) == [first_short_name(name) for name in names]
 
 
-def test_short_names_are_identical_to_those_of_earlier_releases() -> None:
+def test_short_names_are_the_same_as_in_earlier_releases() -> None:
     assert first_short_name("a.b") == "a_b_fzztnxeo"
     assert first_short_name("mcp.example.server/" + "x" * 80 + "/delete_everything") == (
         "mcp_example_server_xxxxxxxxxxxxxxxxxx_delete_everything_744y7d7o"
@@ -261,7 +261,7 @@ def test_registering_a_tool_without_a_name_is_rejected(name: str) -> None:
         ("xgpt-4o", "gpt-4o", False),
     ],
 )
-def test_only_an_asterisk_is_special_in_patterns_of_model_names_and_case_is_ignored(
+def test_model_name_patterns_ignore_case_and_treat_only_the_asterisk_as_a_wildcard(
     name: str, pattern: str, is_match: bool
 ) -> None:
     assert matches_pattern(name, pattern) is is_match

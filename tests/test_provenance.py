@@ -129,7 +129,7 @@ def test_process_started_by_a_tool_call_is_recognised_even_behind_sudo_setsid_an
     assert answer.read_text() != "UNMARKED"
 
 
-def test_orphaned_process_of_a_tool_call_without_environment_is_identified_by_its_memory_limit(
+def test_orphaned_process_without_environment_is_attributed_to_a_tool_call_by_memory_limit(
     runtime: Runtime, tmp_path: Path
 ) -> None:
     """An orphan in its own session without environment is identified by its memory limit only."""
@@ -498,7 +498,7 @@ def test_command_config_set_run_by_a_process_unrelated_to_the_open_runtime_succe
     assert "rag_top_k: 7" in (home / "config.yaml").read_text()
 
 
-def test_function_find_tool_call_returns_nothing_on_systems_without_resource_limits_and_user_ids() -> None:
+def test_find_tool_call_returns_an_empty_string_on_systems_without_resource_limits() -> None:
     code = (
         "import os, sys\n"
         "sys.modules['resource'] = None\n"

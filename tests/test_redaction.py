@@ -223,7 +223,7 @@ def test_secret_is_redacted_in_each_of_300_spellings_in_commands_and_texts(spell
         assert redacted.split()[0] in text or HIDDEN in redacted.split()[0]
 
 
-def test_data_of_redaction_contains_at_least_300_texts_with_secrets_and_120_lookalikes() -> None:
+def test_redaction_test_data_has_at_least_300_texts_with_secrets_and_120_lookalikes() -> None:
     assert len(set(SPELLINGS)) >= 300
     assert len(set(LOOKALIKES)) >= 120
 
@@ -301,7 +301,7 @@ def test_redaction_of_an_adversarial_command_ends_within_the_time_limit(piece: s
 
 
 @given(st.from_regex(r"[A-Za-z0-9]{0,15}", fullmatch=True))
-def test_secret_patterns_match_no_word_of_up_to_15_letters_and_digits(word: str) -> None:
+def test_no_secret_is_found_in_a_word_of_up_to_15_letters_and_digits(word: str) -> None:
     """Short words are not searched, so no search may find a secret in one."""
     assert not [*find_pattern_secrets(word), *find_command_secrets(word)]
 

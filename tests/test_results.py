@@ -373,7 +373,7 @@ def wrap_line(line: str) -> list[str]:
         st.sampled_from(["\n", "\r\n", "\r", "\t", "\\", "n", "r", "\\n", '"', "a" * 1_499, "b" * 1_501])
     )
 )
-def test_splitting_a_result_into_lines_in_slices_returns_the_same_lines_as_splitting_it_at_once(
+def test_result_split_into_lines_slice_by_slice_has_the_same_lines_as_split_at_once(
     parts: list[str],
 ) -> None:
     text = render("".join(parts) + " ")
@@ -457,7 +457,7 @@ def test_stored_result_and_session_directory_are_accessible_only_to_their_owner_
     assert stat.S_IMODE(stored.stat().st_mode) == 0o600
 
 
-def test_directory_of_all_stored_results_becomes_accessible_only_to_its_owner(tmp_path: Path) -> None:
+def test_directory_of_stored_results_is_made_accessible_only_to_its_owner(tmp_path: Path) -> None:
     base = tmp_path / "state" / "results"
     ResultStore(base, max_chars=2_000).truncate("x" * 9_000, name="t", session_id=SESSION, reader=None)
     assert stat.S_IMODE(base.stat().st_mode) == 0o700

@@ -131,7 +131,7 @@ def test_toolset_declared_with_the_name_of_a_registered_toolset_extends_the_regi
     assert toolsets.resolve("web") == {"search", "read"}
 
 
-def test_toolset_named_all_contains_every_tool_even_if_another_toolset_includes_it() -> None:
+def test_toolset_named_all_contains_every_tool_also_when_another_toolset_includes_it() -> None:
     tools = snapshot(web=["search"], file=["read"])
     toolsets = Toolsets(tools, [Toolset("everything", includes=(ALL,))])
     assert toolsets.resolve(ALL) == toolsets.resolve("everything") == {"search", "read"}
@@ -259,7 +259,7 @@ EVERYTHING = {"search", "fetch", "read", "write", "commit", "sh"}
         (Scope(without=("not_there",)), EVERYTHING),
     ],
 )
-def test_scope_grants_tools_of_enabled_toolsets_or_all_tools_except_those_of_disabled_toolsets(
+def test_scope_grants_all_or_only_enabled_toolsets_and_never_disabled_toolsets(
     toolsets: Toolsets, scope: Scope, granted: set[str]
 ) -> None:
     assert scope.granted(toolsets) == granted

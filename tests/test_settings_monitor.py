@@ -132,7 +132,7 @@ def test_settings_change_notice_is_a_top_level_key_of_short_and_large_results(
 @pytest.mark.parametrize(
     "file", ["toolfold.lock", "state/trust.json", "state/gateway/tokens.json", "plugins/evil.py"]
 )
-def test_changing_a_lock_trust_token_or_plugin_file_during_a_call_blocks_the_next_start(
+def test_changing_a_lock_file_trust_file_token_file_or_plugin_in_a_call_blocks_the_next_start(
     runtime: Runtime, open_test_runtime: RuntimeOpener, home: Path, file: str
 ) -> None:
     target = home / file
@@ -254,7 +254,7 @@ LIMITED_PROCESS = (
 
 
 @pytest.mark.parametrize("limit", [command_limit(CLIENT), command_limit(CLIENT) - 1024, 1 << 20])
-def test_process_whose_memory_limit_is_at_most_that_of_tool_commands_is_attributed_to_a_tool_call(
+def test_process_with_the_memory_limit_of_tool_commands_or_less_is_attributed_to_a_tool_call(
     limit: int,
 ) -> None:
     command = [sys.executable, "-c", LIMITED_PROCESS, str(limit)]
@@ -299,7 +299,7 @@ def test_settings_change_by_a_tool_call_that_kills_the_runtime_is_reported_at_th
         open_test_runtime()
 
 
-def test_settings_change_while_mcp_servers_but_no_calls_run_is_reported_and_needs_no_acceptance(
+def test_settings_change_while_only_mcp_servers_run_is_reported_but_needs_no_acceptance(
     home: Path, config_file: Path
 ) -> None:
     reported: list[tuple[str, str]] = []
@@ -456,7 +456,7 @@ def test_restoring_an_old_settings_file_during_a_call_is_reported_as_a_change(
     assert list(pending(home)) == [config_file]
 
 
-def test_settings_change_by_toolfold_during_a_call_is_not_reported_even_if_the_record_was_deleted(
+def test_settings_change_by_toolfold_in_a_call_is_not_reported_even_without_settings_record(
     home: Path, config_file: Path
 ) -> None:
     record = SettingsRecord(home / "state")
@@ -518,7 +518,7 @@ def test_result_contains_the_settings_change_notice_even_if_recording_the_change
     assert watch.notice == "", "the call that ended is no longer suspected"
 
 
-def test_plugin_behind_a_symlink_is_monitored_for_changes(home: Path, tmp_path: Path) -> None:
+def test_symlinked_plugin_is_monitored_for_changes(home: Path, tmp_path: Path) -> None:
     plugins, elsewhere = home / "plugins", tmp_path / "elsewhere"
     plugins.mkdir()
     elsewhere.mkdir()
@@ -565,7 +565,7 @@ def test_directory_with_too_many_or_too_large_files_is_always_treated_as_changed
     assert fingerprints.stat_signature(tmp_path) != fingerprints.stat_signature(tmp_path)
 
 
-def test_settings_change_is_reported_even_if_another_process_holds_the_lock_beyond_the_timeout(
+def test_settings_change_is_reported_even_if_another_process_keeps_the_record_locked(
     home: Path, config_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(atomic, "LOCK_TIMEOUT_S", 0.1)

@@ -687,7 +687,7 @@ def test_bridge_tool_called_with_malformed_arguments_returns_an_error_and_runs_n
         "\u202ehub_list_folder",
     ],
 )
-def test_tool_call_bridge_with_a_name_that_looks_like_the_name_of_a_tool_runs_no_tool(
+def test_tool_call_bridge_runs_no_tool_for_a_name_that_only_resembles_a_tool_name(
     name: str, bad: tuple[Session, list[Any]]
 ) -> None:
     error = call_error(bad, "tool_call", {"name": name, "arguments": {"path": "/"}})
@@ -731,7 +731,7 @@ ARGUMENTS = st.one_of(
 
 @try_examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(bridge=st.sampled_from(BRIDGE), arguments=ARGUMENTS)
-def test_bridge_tools_return_json_for_arbitrary_arguments_and_run_a_tool_only_if_they_are_valid(
+def test_bridge_tools_return_json_for_arbitrary_arguments_and_run_no_tool_with_invalid_ones(
     bridge: str, arguments: Any, bad: tuple[Session, list[Any]]
 ) -> None:
     session, ran = bad

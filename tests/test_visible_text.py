@@ -137,7 +137,7 @@ def test_registry_stores_tool_texts_without_invisible_characters() -> None:
 
 
 @pytest.mark.parametrize("form", DIALECTS)
-def test_tool_definitions_and_notes_about_tools_contain_no_invisible_characters(
+def test_tool_definitions_and_descriptions_added_to_messages_have_no_invisible_characters(
     open_test_runtime: RuntimeOpener, form: DialectName
 ) -> None:
     for placement in ("replace", "append", "tail"):

@@ -188,7 +188,7 @@ class RecordedKernel:
         return [name for name, _ in self.calls]
 
 
-def test_windows_job_object_assigns_the_process_and_terminates_it_when_the_job_ends() -> None:
+def test_process_assigned_to_a_windows_job_object_is_terminated_when_the_job_ends() -> None:
     kernel = RecordedKernel()
     job = WindowsJob(4711, kernel)
     assert kernel.names() == [

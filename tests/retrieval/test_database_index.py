@@ -501,7 +501,7 @@ class TestFailures:
             retriever.close()
             database.close()
 
-    def test_error_for_a_large_search_without_the_database_says_that_known_tools_can_still_be_called(
+    def test_error_for_a_failed_database_search_says_that_tools_can_still_be_called_by_name(
         self, open_retriever: Open, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("toolfold.retrieval.search.MAX_FALLBACK_TOOLS", 10)

@@ -95,7 +95,7 @@ def test_text_to_embed_of_a_tool_with_huge_name_and_description_and_parameters_h
     )
 
 
-def test_parameter_text_includes_descriptions_behind_references_and_values_of_any_of_variants() -> None:
+def test_parameter_text_includes_referenced_descriptions_and_values_of_any_of_alternatives() -> None:
     schema = {
         "properties": {
             "unit": {"anyOf": [{"enum": ["celsius", "kelvin"]}, {"type": "null"}]},
@@ -121,7 +121,7 @@ def test_nested_parameters_are_in_the_text_to_embed_only_if_the_tool_description
     assert len(tool_text("x", "", schema)) < 20 + MAX_NESTED_CHARS
 
 
-def test_nested_parameters_are_left_out_of_the_text_to_embed_for_a_15_character_chinese_description() -> None:
+def test_nested_parameters_are_not_embedded_if_the_tool_description_is_a_chinese_sentence() -> None:
     inner: dict[str, Any] = {"properties": {"city": {}}}
     text = tool_text("x", "查询指定城市未来几天的天气预报", {"properties": {"place": inner}})
     assert text.endswith("place")

@@ -168,7 +168,7 @@ def test_byte_order_mark_and_crlf_line_ends_in_a_query_file_are_not_part_of_its_
     assert second.id == "q2"
 
 
-def test_alternative_tools_in_a_query_may_be_given_per_needed_tool_or_for_all_together(file: Path) -> None:
+def test_alternative_tools_of_a_query_can_be_a_mapping_by_needed_tool_or_a_single_list(file: Path) -> None:
     file.write_text(
         line(gold=["a", "b"], alternatives={"a": ["x"]}) + "\n" + line(gold=["a"], alternatives=["x", "y"])
     )
@@ -183,7 +183,7 @@ def test_query_with_a_missing_or_empty_list_of_alternative_tools_is_accepted(fil
     assert load_queries(file) == [Query("q1", "book a table", ("book",))]
 
 
-def test_candidates_of_a_labelled_query_are_ignored_unless_its_scope_is_own_candidates_only(
+def test_candidates_of_a_labelled_query_are_loaded_only_with_scope_own_candidates_only(
     file: Path,
 ) -> None:
     own = {"candidates": ["a", "b"], "scope": "own_candidates_only"}
@@ -194,7 +194,7 @@ def test_candidates_of_a_labelled_query_are_ignored_unless_its_scope_is_own_cand
 
 
 @pytest.mark.parametrize("identity", ["", "q", 7, 1.5])
-def test_id_of_a_labelled_query_stays_a_string_or_a_number_as_in_the_json_file(
+def test_string_or_number_id_of_a_labelled_query_is_loaded_with_its_json_type(
     file: Path, identity: str | float
 ) -> None:
     file.write_text(line(id=identity))

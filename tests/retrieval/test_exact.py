@@ -88,7 +88,7 @@ def test_url_ending_with_a_tool_name_does_not_name_the_tool() -> None:
     assert find_names("open https://example.com/browser_navigate") == []
 
 
-def test_message_run_terminal_command_matches_the_name_of_the_tool_terminal() -> None:
+def test_tool_named_terminal_is_recognised_in_the_message_run_terminal_command() -> None:
     assert find_names("run terminal command") == ["terminal"]
 
 
@@ -178,7 +178,7 @@ def test_tool_name_without_its_leading_underscores_is_not_recognised(
 
 
 @check_cases("other", ["procesS", "PROCESS"])
-def test_common_word_matches_no_tool_name_even_if_another_tool_has_the_same_name_in_other_case(
+def test_common_word_matches_neither_of_two_tools_whose_names_differ_only_in_case(
     other: str,
 ) -> None:
     mine, theirs = make_tool("process"), replace(make_tool("zzz"), original_name=other)
@@ -214,7 +214,7 @@ def test_tool_name_repeated_in_a_message_is_found_once(word: str) -> None:
     assert grown < 20  # 1 where a word's namesakes are looked at once, 100 where each time
 
 
-def test_search_in_the_name_index_finds_nothing_without_tools_or_for_an_empty_message() -> None:
+def test_name_index_finds_no_tool_if_the_index_or_the_message_is_empty() -> None:
     assert NameIndex([None, None]).find_named("use browser_navigate") == []
     assert NameIndex([]).find_named("") == []
     assert find_names("") == []

@@ -93,7 +93,7 @@ def test_example_messages_are_not_used_for_another_tool_of_the_same_name() -> No
     assert catalog.find(make_tool("mcp__maps__other", OPENING_HOURS, server="maps")) is None
 
 
-def test_example_messages_of_a_tool_with_a_one_word_description_apply_to_one_server_only() -> None:
+def test_example_messages_of_a_tool_with_a_one_word_description_are_used_for_its_server_only() -> None:
     bare = replace(PLACES, description="Search")
     catalog = MessageCatalog([MessageRecord.of(bare, [POOL])])
     assert catalog.find(bare) is not None
@@ -226,7 +226,7 @@ def test_example_messages_move_the_vector_of_their_tool_towards_similar_queries(
     assert np.allclose(np.linalg.norm(merged[:, :384], axis=1), 1, atol=1e-5)
 
 
-def test_example_messages_equal_to_the_mean_example_message_do_not_change_the_vector_of_a_tool() -> None:
+def test_example_messages_with_the_average_vector_do_not_change_the_vector_of_their_tool() -> None:
     class CommonWording(LightEmbedder):
         """Embedder for which all messages are alike."""
 
@@ -347,7 +347,7 @@ def test_example_messages_that_name_other_tools_or_instruct_the_model_are_reject
     assert len(checked.rejected) == 1
 
 
-def test_example_message_may_contain_the_name_of_its_tool_and_duplicates_are_removed() -> None:
+def test_message_checker_accepts_messages_with_the_name_of_their_tool_and_drops_duplicates() -> None:
     checked = MessageChecker([*CATALOG, PLACES]).check(PLACES, ["place_hours of the zoo", POOL, POOL.upper()])
     assert checked.accepted == ("place_hours of the zoo", POOL)
     assert not checked.rejected

@@ -150,7 +150,7 @@ def test_index_extended_with_tools_gives_the_same_hits_as_an_index_built_from_al
     assert same_answers(grown, Indexer(None, None).index(CATALOG))
 
 
-def test_index_of_a_small_catalog_reuses_vectors_of_a_saved_large_index_and_contains_no_other_tools(
+def test_small_index_reuses_vectors_of_a_saved_larger_index_and_contains_only_its_own_tools(
     tmp_path: Path,
 ) -> None:
     model = CountingModel()
@@ -581,7 +581,7 @@ def test_large_index_loaded_from_a_file_needs_no_embedding_and_finds_tools_added
     assert not caplog.records
 
 
-def test_index_mask_for_a_grant_is_true_exactly_at_the_positions_of_the_granted_tools() -> None:
+def test_index_mask_is_true_exactly_at_the_positions_of_granted_tools() -> None:
     index = Indexer(None, None).index(CATALOG)
     grant = index.grant(frozenset({"memory", "process", "nobody"}))
     assert {tool.name for tool, seen in zip(index.tools, grant.mask, strict=True) if tool and seen} == {
@@ -601,7 +601,7 @@ def test_index_mask_for_all_tools_excludes_the_positions_of_removed_tools() -> N
     assert np.count_nonzero(fewer.grant(tool.name for tool in MANY_TOOLS).mask) == len(MANY_TOOLS) - 5
 
 
-def test_index_masks_for_sets_of_granted_tools_are_cached_up_to_a_limit() -> None:
+def test_index_masks_are_cached_for_a_limited_number_of_sets_of_granted_tools() -> None:
     index = Indexer(None, None).index(CATALOG)
     names = frozenset(tool.name for tool in CATALOG[:3])
     first = index.grant(names)

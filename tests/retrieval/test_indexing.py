@@ -266,7 +266,7 @@ def test_index_that_would_be_too_large_to_load_is_not_stored(
     assert "more than 1,000 bytes" in caplog.text
 
 
-def test_checkpoints_of_an_index_that_takes_long_to_save_are_less_frequent(
+def test_index_that_is_slow_to_save_is_saved_less_often_during_embedding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexing, "_CHECKPOINT_INTERVAL_S", 0.0)

@@ -99,7 +99,7 @@ def test_names_and_descriptions_and_enum_values_of_nested_parameters_are_indexed
     assert fields["values"].split() == ["lion", "puma"]
 
 
-def test_parameters_behind_schema_references_and_any_of_alternatives_are_indexed_as_keywords() -> None:
+def test_parameters_in_schema_references_and_any_of_alternatives_are_indexed_as_keywords() -> None:
     schema = {
         "type": "object",
         "properties": {

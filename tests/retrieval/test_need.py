@@ -77,7 +77,7 @@ def test_ungranted_tools_do_not_affect_the_probability_that_a_tool_is_needed() -
     assert catalog_similarity(hidden, dense=True).tolist() == catalog_similarity(alone, dense=True).tolist()
 
 
-def test_probability_that_a_tool_is_needed_changes_if_hidden_states_of_the_encoder_are_given() -> None:
+def test_probability_that_a_tool_is_needed_depends_on_the_hidden_states_of_the_encoder() -> None:
     message = "put the kettle on"
     near = legs(message, *[0.3] * 8)
     states: Scores = np.random.default_rng(3).normal(size=(6, 384)).astype(np.float32)

@@ -86,7 +86,7 @@ def test_parameters_of_a_recursive_schema_are_each_listed_once() -> None:
     assert names(schema, depth=50) == ["value", "next", "rest"]
 
 
-def test_schema_whose_references_double_at_each_level_is_walked_in_limited_steps() -> None:
+def test_schema_with_exponentially_many_references_is_walked_in_a_limited_number_of_steps() -> None:
     steps = {
         f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]} for n in range(60)
     }
@@ -107,14 +107,14 @@ def test_schema_nested_300_levels_deep_is_walked_only_to_the_depth_limit() -> No
     assert len(list(iterate_schemas(schema, depth=4, limit=10_000))) < 50
 
 
-def test_allowed_values_listed_for_a_schema_are_its_enum_and_const_values_that_are_strings() -> None:
+def test_allowed_values_of_a_schema_are_the_strings_in_its_enum_and_const() -> None:
     assert listed_values({"enum": ["a", 1, None, "b"], "const": "c"}) == ["a", "b", "c"]
     assert listed_values({"enum": "abc", "const": 3}) == []
 
 
 @given(JUNK)
 @try_examples(200)
-def test_walking_any_json_value_as_a_schema_raises_no_error_and_yields_a_limited_number_of_variants(
+def test_walking_any_json_value_as_a_schema_raises_no_error_and_yields_limited_alternatives(
     junk: Any,
 ) -> None:
     for name, inner in iterate_schemas(junk, depth=3, limit=50):

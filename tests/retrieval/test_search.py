@@ -165,7 +165,7 @@ def test_search_never_returns_ungranted_tools(granted: set[str], message: str, m
 
 
 @every_mode
-def test_search_does_not_find_removed_tools_whose_index_positions_are_empty(mode: Mode) -> None:
+def test_search_never_returns_tools_that_were_removed_from_the_index(mode: Mode) -> None:
     tools = tuple(make_tool(f"tool_{n}", "counts sheep") for n in range(400))
     indexer = Indexer(CountingModel().embedder, None)
     searcher = Searcher(indexer.embedder, None)
@@ -276,7 +276,7 @@ def test_search_uses_keywords_and_warns_if_message_and_tool_vectors_differ_in_le
     assert "another length" in caplog.text
 
 
-def test_search_that_returns_only_tools_does_not_run_the_classifier_of_tool_need() -> None:
+def test_search_for_tools_does_not_run_the_classifier_that_decides_if_a_tool_is_needed() -> None:
     def need_classifier() -> NeedClassifier:
         pytest.fail("nobody reads what it says")
 
@@ -285,7 +285,7 @@ def test_search_that_returns_only_tools_does_not_run_the_classifier_of_tool_need
     assert searcher.search(indexed(CATALOG, model.embedder), "weather")
 
 
-def test_computing_separate_rankings_embeds_the_whole_message_but_not_its_parts() -> None:
+def test_showing_scores_by_search_method_embeds_the_whole_message_but_not_its_parts() -> None:
     model = CountingModel()
     index = indexed(CATALOG, model.embedder)
     model.take_count()
@@ -376,7 +376,7 @@ def test_identical_tools_are_ranked_in_registration_order_unless_the_message_nam
         assert searcher.search(index, "use same_09999", mode=mode)[0].name == "same_09999"
 
 
-def test_share_of_name_words_found_in_the_message_ignores_the_server_name() -> None:
+def test_share_of_tool_name_words_found_in_the_message_ignores_the_server_name() -> None:
     index = indexed([make_tool("mcp_github_create_issue", server="github"), make_tool("weather")], None)
     shares = index.lexical.name_coverage("creating an issue", np.array([0, 1]))
     assert shares.tolist() == [1.0, 0.0]

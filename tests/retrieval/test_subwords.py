@@ -178,7 +178,7 @@ def test_special_token_written_in_a_text_is_tokenized_as_ordinary_text(word_piec
 
 
 @check_cases("text", ["\ud800", "a\udfffb", "\U0010ffff", "\ue000"])
-def test_text_with_surrogates_or_private_characters_is_tokenized_without_an_error(
+def test_text_with_surrogates_or_private_use_characters_is_tokenized_without_an_error(
     word_piece: WordPiece, unigram: Unigram, text: str
 ) -> None:
     assert len(word_piece.ids(text, ALL)) >= 2
@@ -192,7 +192,7 @@ def test_subword_tokens_of_a_word_do_not_depend_on_upper_or_lower_case(
         assert ours.ids("reticulating splines", ALL) == ours.ids("Reticulating  SPLINES", ALL)
 
 
-def test_cache_of_split_words_never_exceeds_its_maximum_and_tokens_stay_correct(
+def test_cache_of_tokenized_words_stays_within_its_limit_and_tokens_stay_correct(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(subwords, "MAX_CACHED_WORDS", 2)

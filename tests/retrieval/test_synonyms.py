@@ -157,7 +157,7 @@ def test_misspelt_tool_name_in_the_synonym_settings_gives_a_warning(
     )
 
 
-def test_synonyms_configured_for_a_built_in_preset_or_a_user_defined_toolset_give_a_warning(
+def test_synonyms_configured_for_a_preset_or_user_defined_toolset_cause_a_warning(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     open_test_runtime(

@@ -124,7 +124,7 @@ def test_search_terms_of_a_message_are_mapped_to_the_original_words(
     assert message_terms.all_terms == {"pleas", "send", "the", "meet", "天气"}
 
 
-def test_message_terms_are_equal_for_equal_messages_and_differ_for_different_messages(
+def test_search_terms_of_equal_messages_are_equal_and_of_different_messages_differ(
     tokenizer: WordTokenizer,
 ) -> None:
     assert (

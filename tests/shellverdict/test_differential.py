@@ -66,7 +66,7 @@ def _is_flagged(judge: Judge, template: Template) -> bool:
     return verdict.dangerous or verdict.unread
 
 
-def test_data_contains_enough_distinct_command_templates_and_no_duplicate_template_names() -> None:
+def test_corpus_has_enough_distinct_command_templates_and_no_duplicate_template_names() -> None:
     templates = [template for part in PARTS for template in load_templates(part)]
     assert len({template.command for template in templates}) >= MIN_TEMPLATES
     assert [name for name, count in Counter(each.name for each in templates).items() if count > 1] == []

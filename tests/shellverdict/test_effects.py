@@ -170,7 +170,7 @@ DISCLOSE, EXFILTRATE = EffectKind.DISCLOSE, EffectKind.EXFILTRATE
         case("echo b > /proc/sysrq-trigger", SERVICE, "machine"),
     ],
 )  # fmt: skip
-def test_commands_that_change_files_have_the_expected_effect_and_kind_of_path(
+def test_commands_that_change_files_are_classified_by_effect_and_kind_of_path(
     line: str, kind: EffectKind, traits: tuple[str, ...]
 ) -> None:
     assert has(effects(line), kind, *traits)
@@ -535,7 +535,7 @@ def test_find_with_delete_and_a_specific_name_is_not_classified_as_deleting_the_
         assert has(effects(line), DELETE, "recursive", "in:home")
 
 
-def test_endless_output_is_reported_only_for_background_programs_or_output_to_a_file() -> None:
+def test_endless_output_is_reported_only_in_the_background_or_if_written_to_a_file() -> None:
     assert has(effects("yes > /dev/null", background=True), PROCESS, "endless")
     assert has(effects("yes > big.txt"), PROCESS, "endless")
     assert not has(effects("yes"), PROCESS)
@@ -573,7 +573,7 @@ def test_duplicating_a_file_descriptor_is_not_classified_as_a_file_write() -> No
     assert list(find_effects(quiet, PATHS)) == []
 
 
-def test_rm_with_thousands_of_files_has_a_limited_number_of_effects_and_an_unknown_target() -> None:
+def test_rm_of_5000_files_has_fewer_than_1000_effects_including_an_unknown_target() -> None:
     found = effects("rm " + " ".join(f"f{n}" for n in range(5000)))
     assert has(found, DELETE, "in:unknown")
     assert len(found) < 1000

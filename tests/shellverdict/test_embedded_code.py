@@ -190,7 +190,7 @@ def test_home_directory_expressions_in_python_code_are_translated_to_the_shell_v
     )
 
 
-def test_commands_after_chdir_in_embedded_code_run_in_the_new_directory() -> None:
+def test_command_after_chdir_in_embedded_code_is_analyzed_in_the_new_directory() -> None:
     assert analyze("python", 'import os\nos.chdir("/")\nos.system("rm -rf *")').scripts == ("cd /; rm -rf *",)
 
 
@@ -605,7 +605,7 @@ def test_embedded_code_that_sends_environment_variables_is_classified_as_an_uplo
         ("sql:mysql", "execute '" * 1500),
     ],
 )
-def test_analysis_of_deeply_nested_or_exponentially_growing_code_yields_only_short_commands(
+def test_commands_found_in_deeply_nested_or_exponentially_growing_code_are_limited_in_length(
     language: str, code: str
 ) -> None:
     assert all(len(script) < 20_000 for script in analyze(language, code).scripts)

@@ -28,9 +28,7 @@ def count_characters(reading: CommandReading) -> int:
 
 @check_cases("kilobytes", [2, thorough_count(64, 8)])
 @check_cases("name", HOSTILE_INPUTS)
-def test_analysis_of_hostile_commands_yields_a_limited_number_of_programs_and_characters(
-    name: str, kilobytes: int
-) -> None:
+def test_analysis_result_of_a_hostile_command_is_limited_in_size(name: str, kilobytes: int) -> None:
     command = HOSTILE_INPUTS[name](kilobytes * 1024)[:MAX_COMMAND_BYTES]
     reading = read_command(command, home="/home/someone", cwd="/home/someone/project")
     assert len(reading.runs) <= MAX_RUNS

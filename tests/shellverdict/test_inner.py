@@ -428,7 +428,7 @@ def test_docker_run_with_an_entrypoint_option_is_treated_as_running_the_entrypoi
     assert find_commands("docker run --rm --entrypoint rm debian -rf /") == ["rm -rf /"]
 
 
-def test_command_in_a_git_setting_in_environment_variables_is_found() -> None:
+def test_command_in_a_git_setting_passed_by_environment_variables_is_found() -> None:
     assigned = {
         "GIT_CONFIG_COUNT": Word("1"),
         "GIT_CONFIG_KEY_0": Word("core.pager"),
@@ -443,7 +443,7 @@ def test_program_named_in_an_option_is_found_as_an_inner_command_unless_it_is_a_
     assert [each.file for each in find_inner("rg --pre /usr/bin/pdftotext x")] == [None]
 
 
-def test_ld_library_path_is_treated_as_code_run_by_system_programs_but_not_by_project_programs() -> None:
+def test_ld_library_path_counts_as_running_code_for_system_programs_but_not_project_programs() -> None:
     library = {"LD_LIBRARY_PATH": Word("./lib")}
     assert (
         find_inner_commands(ProgramRun(argv=(Word("app"),), path=Word("./app"), env_assignments=library))

@@ -124,7 +124,7 @@ def test_unfinished_python_statement_typed_over_too_many_lines_is_flagged(judge:
     assert judge.judge_input(written).dangerous
 
 
-def test_parsing_unfinished_python_input_raises_an_error_when_its_character_budget_is_exceeded() -> None:
+def test_parsing_unfinished_python_input_raises_budget_exceeded_above_the_line_limit() -> None:
     reader = CodeReader()
     reader.analyze_new("python", (), ["x = [", *["1," * 100] * 20])
     assert reader.chars_left < MAX_ANALYZED_CHARS - 20 * 21 / 2 * 200
@@ -164,7 +164,7 @@ def test_catastrophic_process_input_is_blocked(judge: Judge) -> None:
     assert judge_text(judge, "s.rmtree('/')\n", before="import shutil as s\n", command="python3").blocked
 
 
-def test_description_of_process_input_contains_the_program_and_the_new_and_earlier_input(
+def test_verdict_on_process_input_shows_the_program_and_the_new_and_earlier_input(
     judge: Judge,
 ) -> None:
     verdict = judge_text(judge, "f\n", before="f() { rm -rf /; }\n")

@@ -96,7 +96,9 @@ def test_emptying_a_directory_that_is_not_build_output_is_classified_as_recursiv
 
 
 @check_cases("command", CLEARING_NOTHING)
-def test_commands_that_empty_only_build_output_or_nothing_are_not_flagged(judge: Judge, command: str) -> None:
+def test_commands_that_clear_caches_build_output_or_missing_directories_are_not_flagged(
+    judge: Judge, command: str
+) -> None:
     assert not judge(command).dangerous
 
 
@@ -120,7 +122,7 @@ def test_harmless_commands_that_do_not_affect_later_programs_are_not_flagged(
     assert not judge(command).dangerous
 
 
-def test_venv_clear_is_flagged_for_an_existing_directory_but_not_for_a_missing_directory(
+def test_python_venv_clear_is_flagged_for_an_existing_but_not_for_a_missing_directory(
     tmp_path: Path,
 ) -> None:
     project = make_workspace(tmp_path)

@@ -37,7 +37,7 @@ def parse_line(
         "rm -vr /",
     ],
 )
-def test_recursive_option_is_found_in_an_option_cluster_as_an_abbreviation_and_after_operands(
+def test_recursive_option_is_found_in_a_cluster_or_abbreviated_or_after_operands(
     line: str,
 ) -> None:
     options = parse_line(line)
@@ -124,7 +124,7 @@ def test_parsing_arbitrary_options_never_raises_an_exception_or_loses_a_word(
     assert all(w in options.operands or w in values for w in plain)
 
 
-def test_cluster_of_60000_short_options_is_parsed_and_repeated_options_are_listed_once() -> None:
+def test_short_option_repeated_60000_times_is_listed_once() -> None:
     options = Options.parse([Word("rm"), Word("-" + "v" * 60_000 + "r")])
     assert options.has("-r")
     assert len(options.flags) == 2

@@ -46,7 +46,7 @@ def flagged_verdicts(judge: Judge, each: Iterable[Row]) -> list[Verdict]:
     return [verdict for verdict in verdicts if verdict.dangerous]
 
 
-def test_data_contains_dangerous_and_benign_commands_for_every_category() -> None:
+def test_corpus_has_dangerous_and_benign_commands_for_every_category() -> None:
     dangerous, benign = rows("own_dangerous"), rows("own_benign")
     kinds = Counter(row["category"] for row in dangerous)
     assert len(kinds) == 18

@@ -393,7 +393,7 @@ def test_relative_paths_are_classified_as_project_paths_if_the_working_directory
     assert classifier.classify(Word("~/..")).kinds == {PathKind.HOME}
 
 
-def test_toolfold_paths_are_not_classified_as_protected_on_another_machine() -> None:
+def test_toolfold_paths_on_another_machine_are_not_classified_as_protected() -> None:
     remote = make_classifier().for_other_machine()
     assert PathKind.SYSTEM in remote.classify(Word("/etc"))
     assert PathKind.OWN not in remote.classify(Word(PROTECTED[0]))
@@ -482,7 +482,7 @@ def test_path_with_a_glob_is_classified_as_unknown_after_too_many_globs_in_one_c
     assert PathKind.SECRET in classifier.with_fresh_limits().classify(word(".ss*/x"))
 
 
-def test_path_with_unknown_text_is_classified_independently_of_the_origin_of_the_text() -> None:
+def test_classification_of_a_path_does_not_depend_on_the_origin_of_its_unknown_text() -> None:
     marked = Word(unknown_word(frozenset(Taint)) + "/" + STAR)
     assert make_classifier().classify(marked) == make_classifier().classify(word("…/*"))
 
@@ -515,7 +515,7 @@ _ANY_WORD = st.lists(_PARTS, max_size=12).map("".join).map(word)
 
 
 @given(_ANY_WORD, _ANY_WORD, st.booleans(), st.booleans())
-def test_every_arbitrary_word_is_classified_as_at_least_one_kind_of_path(
+def test_any_word_is_classified_as_at_least_one_kind_of_path(
     path: Word, cwd: Word, follow_link: bool, recursive: bool
 ) -> None:
     for classifier in (

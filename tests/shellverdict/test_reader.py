@@ -67,7 +67,7 @@ def test_prediction_of_started_programs_is_inexact_for_at_most_a_tenth_of_the_ha
         "/usr/bin/env -i /usr/bin/id",
     ],
 )
-def test_dangerous_commands_run_by_the_recording_test_shell_cannot_affect_this_machine(
+def test_recording_shell_for_tests_denies_dangerous_commands_access_to_this_machine(
     command: str, shell: RecordingShell
 ) -> None:
     recorded = shell.run(command, seconds=60)

@@ -92,7 +92,7 @@ def test_tracked_files_are_read_from_git_indexes_of_format_versions_2_3_and_4(
 
 
 @pytest.mark.parametrize("how", ["sha256", "split", "skip-hash", "untracked-cache"])
-def test_tracked_files_can_be_read_from_git_indexes_other_than_sha256_and_split_indexes(
+def test_files_tracked_in_a_git_index_are_found_except_in_sha256_and_split_indexes(
     tmp_path: Path, how: str
 ) -> None:
     form = ["--object-format=sha256"] if how == "sha256" else []
@@ -169,7 +169,7 @@ def test_gitignore_pattern_with_200_stars_is_matched_without_catastrophic_backtr
     assert not matches_name("a*" * 200 + "b", "a" * 4_000)
 
 
-def test_build_directory_outside_a_git_repository_is_build_output_only_beside_a_package_manifest(
+def test_build_directory_outside_git_counts_as_build_output_only_next_to_a_package_manifest(
     tmp_path: Path,
 ) -> None:
     for name in ("build", "node_modules", "app/build"):
@@ -202,7 +202,7 @@ def test_gitignore_patterns_are_cached_after_reading_the_file(tmp_path: Path) ->
     assert repository.ignores("logs")
 
 
-def test_files_of_a_glob_that_matches_too_many_directories_are_not_treated_as_regenerable(
+def test_glob_that_matches_too_many_directories_is_not_treated_as_regenerable_build_output(
     tmp_path: Path,
 ) -> None:
     for outer in range(15):

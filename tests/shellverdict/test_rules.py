@@ -250,7 +250,7 @@ def test_subcommand_pattern_in_a_rule_may_contain_alternatives_globs_and_double_
         assert matching_rules(rules, f"shipit {command}") == set()
 
 
-def test_rule_can_require_a_variable_a_wrapper_remote_execution_or_a_missing_operand() -> None:
+def test_rule_can_require_a_variable_or_a_wrapper_or_remote_execution_or_a_missing_operand() -> None:
     assert matching_rules(custom_rules(assigned={"STAGE": "prod*"}), "STAGE=production shipit") == {"deploy"}
     assert matching_rules(custom_rules(assigned={"STAGE": "prod*"}), "STAGE=test shipit") == set()
     assert matching_rules(custom_rules(through=["sudo"]), "sudo shipit") == {"deploy"}

@@ -34,12 +34,12 @@ def test_terminal_input_with_keys_whose_effect_is_unknown_is_marked_as_unclear(k
     assert not transcribe([("write", key)], pty=False).unclear_key
 
 
-def test_ctrl_c_and_sigint_are_recorded_as_break_and_ctrl_d_as_end_of_input() -> None:
+def test_ctrl_c_and_sigint_are_recorded_as_interrupts_and_ctrl_d_as_end_of_input() -> None:
     transcript = transcribe([("write", "half\x03\x04"), ("signal", "INT"), ("signal", "CONT")], pty=True)
     assert transcript.events == [InputEvent("break"), InputEvent("end"), InputEvent("break")]
 
 
-def test_editing_keys_are_removed_and_recorded_for_a_program_without_line_editing() -> None:
+def test_editing_keys_typed_into_a_program_without_line_editing_are_dropped_but_reported() -> None:
     transcript = transcribe([("write", "ab\x7fc\r")], pty=True, editing=False)
     assert (transcript.events, transcript.has_editing) == ([InputEvent("line", "abc")], True)
 

@@ -212,7 +212,7 @@ def test_openapi_tool_uploads_a_workspace_file_and_refuses_a_file_outside_the_wo
     assert server.requests == []
 
 
-def test_openapi_tool_sends_credentials_from_a_variable_and_reports_missing_variables(
+def test_openapi_tool_reads_its_credential_from_a_variable_and_names_a_missing_variable(
     api: Runtime, server: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.pages["/v1/pets/4"] = Page(b"{}", "application/json")
@@ -249,7 +249,7 @@ def test_openapi_path_parameter_is_percent_encoded_and_cannot_change_the_url_pat
         build_request(operation, "http://h", {"name": ".."}, lambda _path: b"")
 
 
-def test_error_of_an_openapi_tool_names_the_retry_delay_or_the_variable_of_a_rejected_credential(
+def test_openapi_tool_result_explains_failed_truncated_and_untrusted_responses(
     api: Runtime, server: WebServer
 ) -> None:
     server.pages["/v1/pets"] = Page(
@@ -281,7 +281,7 @@ def test_openapi_tool_follows_redirects_to_the_same_server_and_refuses_redirects
         assert other.requests == []
 
 
-def test_from_openapi_command_refuses_an_existing_credential_variable_unless_the_user_names_it(
+def test_from_openapi_command_uses_an_already_set_variable_only_if_the_user_has_named_it(
     toolfold: Toolfold, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "t0ken-for-another-server")

@@ -568,7 +568,7 @@ def test_changed_plugin_file_takes_effect_only_in_runtimes_opened_later(
     assert second.handle_function_call("which", {}) == '{"result":"newer"}'
 
 
-def test_plugin_object_without_a_runtime_contains_the_added_tools_and_hooks_and_toolsets() -> None:
+def test_plugin_object_lists_its_added_tools_hooks_and_toolsets_without_a_runtime() -> None:
     @tool(toolset="mine")
     def greet() -> str:
         return "hello"

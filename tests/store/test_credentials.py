@@ -88,7 +88,9 @@ def test_credential_written_through_one_store_object_can_be_read_through_another
     assert one.remove("ann", "git") == 0
 
 
-def test_ids_of_used_keys_are_listed_for_credentials_and_logins(open_store: OpenStore) -> None:
+def test_list_key_ids_returns_the_keys_that_encrypt_stored_credentials_and_logins(
+    open_store: OpenStore,
+) -> None:
     old, new = open_store(ONE), open_store(TWO)
     assert old.list_key_ids() == set()
     old.set("ann", "git", "TOKEN", "secret")
@@ -205,7 +207,7 @@ def test_invalid_encryption_keys_are_refused(tmp_path: Path, text: str) -> None:
         load_keys(text, tmp_path / "unused", may_create=True)
 
 
-def test_missing_key_file_for_database_credentials_is_an_error(tmp_path: Path) -> None:
+def test_missing_key_file_that_may_not_be_created_raises_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_keys("", tmp_path / "missing", may_create=False)
 

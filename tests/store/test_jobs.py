@@ -240,7 +240,7 @@ def test_job_without_further_run_times_is_finished_and_does_not_count_towards_ma
     store.add_job(make_job(), max_jobs=1)  # a finished job does not count
 
 
-def test_job_above_max_jobs_is_refused_and_only_the_latest_runs_of_each_job_are_stored(
+def test_number_of_jobs_and_number_of_stored_runs_per_job_are_limited(
     store: JobStore,
 ) -> None:
     job = make_job()
@@ -263,7 +263,7 @@ def test_removing_a_job_deletes_its_runs_and_a_later_lookup_raises_unknown_job(s
         store.find_job(job.id)
 
 
-def test_job_store_detects_a_running_scheduler_by_its_recent_claim_renewal(store: JobStore) -> None:
+def test_scheduler_counts_as_running_only_while_it_renews_its_claims(store: JobStore) -> None:
     assert not store.has_service(NOW)
     store.renew_claims(OWNER, NOW)
     assert store.has_service(NOW + 60)

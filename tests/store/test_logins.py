@@ -239,7 +239,7 @@ class TestEncryptedLogins:
             found = EncryptedLoginStore(lambda: administration, "ann").find("notes", URL)
             assert found == make_login("token-2")
 
-    def test_keys_are_required_in_their_current_state(
+    def test_requiring_encryption_keys_raises_config_error_after_the_key_file_is_deleted(
         self, open_credentials: OpenCredentials, tmp_path: Path
     ) -> None:
         file = tmp_path / "credentials.key"
@@ -267,7 +267,7 @@ class TestEncryptedLogins:
 
         asyncio.run(hold_twice())
 
-    def test_login_just_stored_by_another_process_is_known_if_a_fresh_version_number_is_requested(
+    def test_fresh_version_lookup_returns_the_login_version_just_stored_by_another_process(
         self, open_credentials: OpenCredentials
     ) -> None:
         store, other = open_credentials(), open_credentials()
@@ -342,7 +342,9 @@ class TestInDatabase:
             postgres.start()
             wait_until(lambda: _read_token(other) == "token-2")
 
-    def test_refreshed_login_replaces_no_newer_tokens_of_another_replica(self, database: Database) -> None:
+    def test_delayed_save_of_a_refreshed_login_keeps_newer_tokens_of_another_replica(
+        self, database: Database
+    ) -> None:
         store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
         unsaved = UnsavedLogins()
         logins = EncryptedLoginStore(lambda: store, "ann", unsaved)
@@ -355,7 +357,7 @@ class TestInDatabase:
         unsaved.close()
         assert logins.find("notes", URL) == newer
 
-    def test_unsaved_logins_are_stored_when_they_are_closed_unless_they_were_deleted(
+    def test_refreshed_logins_not_yet_stored_are_stored_on_close_unless_they_were_deleted(
         self, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(unsaved_logins, "RETRY_INTERVAL_S", 600.0)
@@ -373,7 +375,7 @@ class TestInDatabase:
         assert EncryptedLoginStore(lambda: store, "bob").find("notes", URL) is None
 
     @pytest.mark.parametrize("is_cancelled", [False, True])
-    async def test_lock_on_a_login_granted_after_its_caller_gave_up_is_released(
+    async def test_login_lock_granted_after_its_caller_timed_out_or_was_cancelled_is_released(
         self, database: Database, *, is_cancelled: bool
     ) -> None:
         store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
@@ -394,7 +396,9 @@ class TestInDatabase:
             blocker.rollback()
         await hold(5.0)
 
-    def test_login_does_not_make_replicas_read_all_credentials_again(self, database: Database) -> None:
+    def test_storing_a_login_does_not_make_replicas_read_all_credentials_again(
+        self, database: Database
+    ) -> None:
         store = SharedCredentialStore(database, lambda: CredentialKeys([ONE]))
         topics: list[str] = []
         for topic in ("credentials", "logins"):
@@ -458,14 +462,14 @@ class TestLinks:
         assert links.find(code) is None
         assert links.use(code) is None
 
-    def test_login_links_above_the_limit_of_all_users_invalidate_the_oldest_links(
+    def test_oldest_login_links_above_the_limit_for_all_users_become_invalid(
         self, links: LoginLinks, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(login_links, "MAX_LINKS", 3)
         codes = [links.create(f"user{number}", "notes") for number in range(5)]
         assert [links.find(each) is not None for each in codes] == [False, False, True, True, True]
 
-    def test_login_links_above_the_limit_per_user_invalidate_only_the_oldest_links_of_that_user(
+    def test_oldest_login_links_of_a_user_above_the_limit_per_user_become_invalid(
         self, links: LoginLinks
     ) -> None:
         of_bob = links.create("bob", "notes")

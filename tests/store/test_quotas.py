@@ -148,14 +148,14 @@ def test_calls_accepted_by_two_replicas_together_do_not_exceed_the_limit_of_a_us
     assert accepted == limit
 
 
-def test_one_replica_reserves_only_three_of_sixty_allowed_calls_in_advance(replicas: Replicas) -> None:
+def test_replica_reserves_3_of_60_allowed_calls_and_leaves_57_for_other_replicas(replicas: Replicas) -> None:
     user = replicas.add_user("ann", calls_per_minute=60)
     replicas.other.require(user, CALL_METERS)  # leases 3, uses 1
     assert count_accepted(replicas.one, user) == 57
     assert count_accepted(replicas.other, user) == 2
 
 
-def test_calls_of_a_limited_user_query_the_database_once_per_reserved_batch_of_calls(
+def test_replica_queries_the_database_only_once_per_reserved_batch_of_calls(
     replicas: Replicas,
 ) -> None:
     user = replicas.add_user("ann", calls_per_day=10_000)
@@ -234,7 +234,7 @@ def test_tokens_and_cost_spent_through_all_replicas_count_towards_the_daily_limi
         replicas.one.require(user, MODEL_METERS)
 
 
-def test_calls_and_tokens_counted_by_a_stopped_replica_are_known_to_other_replicas(
+def test_usage_counted_by_a_stopped_replica_is_reported_by_other_replicas(
     replicas: Replicas,
 ) -> None:
     user = replicas.add_user("ann", calls_per_day=10, tokens_per_day=1_000)
@@ -265,7 +265,7 @@ def test_concurrent_calls_do_not_exceed_a_usage_limit(replicas: Replicas) -> Non
     assert accepted == 40
 
 
-def test_token_usage_is_stored_for_all_users_even_if_only_some_users_are_tracked_in_memory(
+def test_token_usage_of_all_users_is_stored_even_above_the_limit_of_users_held_in_memory(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolfold.users.quotas.MAX_TRACKED", 1)
@@ -364,7 +364,7 @@ def test_usage_of_a_removed_user_or_team_is_deleted(replicas: Replicas) -> None:
         ("calls_per_day", 0, "The limit of 0 calls per day of ann allows nothing. Ask your administrator"),
     ],
 )
-def test_error_of_a_reached_limit_has_the_right_unit_and_suggests_no_repetition_of_a_limit_of_zero(
+def test_quota_error_states_the_unit_and_suggests_no_retry_for_a_limit_of_zero(
     meter: Meter, limit: float, text: str
 ) -> None:
     assert str(QuotaExceeded(meter, limit, "of ann", 9)).startswith(text)

@@ -230,7 +230,7 @@ class TestExampleMessages:
             make_record("b", "list"),
         ]
 
-    def test_example_messages_of_a_new_tool_version_replace_those_of_the_old_version(
+    def test_example_messages_of_a_new_tool_version_replace_messages_of_the_old_version(
         self, stores: Pair
     ) -> None:
         one, other = stores
@@ -265,7 +265,7 @@ class TestLearnedMessages:
         assert (message.text, message.client, message.last_used) == ("where is my parcel", "desk", 20.0)
         assert other.load_totals() == {("desk", "shop", "track"): 2, ("desk", "", ""): 2}
 
-    def test_counts_of_wrong_predictions_and_vectors_of_learned_messages_are_shared_between_replicas(
+    def test_miss_counts_and_vectors_stored_with_learned_messages_are_shared_by_replicas(
         self, stores: Pair
     ) -> None:
         one, other = stores

@@ -130,7 +130,7 @@ class TestContract:
 
 
 class TestListingCache:
-    def test_deleting_the_files_of_a_server_keeps_those_of_servers_with_a_longer_name(
+    def test_deleting_the_files_of_the_server_mail_keeps_the_files_of_the_server_mail_eu(
         self, tmp_path: Path
     ) -> None:
         cache = ListingCache(tmp_path)

@@ -140,7 +140,7 @@ def test_users_can_join_and_leave_teams(stores: Stores) -> None:
         other.add_team("red")
 
 
-def test_team_setting_share_learned_changed_by_one_replica_is_known_to_the_other(stores: Stores) -> None:
+def test_setting_share_learned_of_a_team_changed_by_one_replica_is_seen_by_the_other(stores: Stores) -> None:
     one, other = stores
     one.add_team("red")
     assert not one.directory().teams["red"].share_learned

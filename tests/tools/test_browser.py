@@ -526,7 +526,7 @@ def test_error_names_the_browser_sandbox_setting_if_the_browser_cannot_start_wit
     assert "browser.sandbox" in call_error(session, "navigate", url=f"{server.url}/")
 
 
-def test_of_the_browser_tools_only_click_type_and_press_have_the_write_effect(
+def test_only_the_browser_tools_click_type_and_press_have_the_write_effect(
     runtime: Runtime,
 ) -> None:
     names = runtime.resolve_toolset("browser")

@@ -146,7 +146,7 @@ def test_executed_code_can_call_tools_as_python_functions_that_return_python_dat
     assert answer["tool_calls"] == 6
 
 
-def test_events_of_tool_calls_by_executed_code_have_the_id_of_the_execute_code_call(
+def test_events_of_tool_calls_by_executed_code_have_the_execute_code_call_as_parent(
     session: Session, runtime: Runtime
 ) -> None:
     events: list[Event] = []

@@ -93,7 +93,7 @@ def offered(tmp_path: Path) -> dict[str, Tool]:
     return {tool.name: tool for tool in file.tools(Services(workspace=Workspace(tmp_path)))}
 
 
-def test_of_the_four_file_tools_only_write_file_and_patch_have_the_write_effect(
+def test_only_write_file_and_patch_among_the_file_tools_have_the_write_effect(
     tmp_path: Path,
 ) -> None:
     tools = offered(tmp_path)
@@ -217,7 +217,7 @@ def test_read_file_error_for_an_offset_past_the_end_states_the_file_length(
             call("read_file", path="f", offset=offset)
 
 
-def test_read_file_normalizes_crlf_bom_and_invalid_utf8_and_reports_them_in_notes(
+def test_read_file_normalizes_crlf_bom_and_invalid_utf8_and_reports_each_of_them(
     tmp_path: Path, call: Call
 ) -> None:
     (tmp_path / "f").write_bytes(b"\xef\xbb\xbfone\r\ncaf\xe9\r\n")

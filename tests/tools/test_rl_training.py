@@ -239,7 +239,7 @@ def test_stored_output_of_a_training_run_is_limited_in_size_and_contains_the_las
     assert read(call(runtime, "rl_get_results", run=run))["metrics"]["step"] == 4_999
 
 
-def test_training_status_reports_a_failed_command_and_starting_a_missing_program_fails(
+def test_failed_training_command_is_shown_in_the_status_and_a_missing_program_fails_to_start(
     open_training: TrainingRuntimes,
 ) -> None:
     broken = {"missing": {"command": ["/no/such/program"]}, "failing": {"command": ["false"]}}

@@ -122,7 +122,7 @@ def test_web_extract_returns_the_readable_pages_if_some_pages_fail(
     assert "web.private_networks" in local["error"]
 
 
-def test_web_extract_returns_readable_pages_if_others_have_a_bad_redirect_or_damaged_content(
+def test_web_extract_returns_readable_pages_even_if_other_pages_are_damaged_or_redirect_badly(
     session: Session, server: WebServer
 ) -> None:
     server.pages["/a"] = Page(b"fine", "text/plain")

@@ -249,7 +249,7 @@ def test_granted_tools_are_computed_again_if_the_scope_or_the_registered_tools_c
     assert grants.get_grant(toolsets, Scope(("t",)), frozenset()).names == {"a", "b"}
 
 
-def test_tool_that_the_agent_itself_runs_is_listed_only_if_the_agent_offers_it_but_is_callable() -> None:
+def test_agent_level_tool_is_granted_but_listed_only_if_the_agent_offers_it() -> None:
     grants, toolsets = GrantCache(), toolsets_of(make_tool("a"), make_tool("todo", agent_level=True))
     without = grants.get_grant(toolsets, Scope(), frozenset())
     offered = grants.get_grant(toolsets, Scope(), frozenset({"todo"}))

@@ -107,7 +107,7 @@ def test_bridged_call_without_a_tool_name_is_ignored_in_a_history(arguments: Any
     )
 
 
-def test_text_after_the_start_marker_of_added_descriptions_is_user_text_without_an_end_marker() -> None:
+def test_start_marker_of_added_descriptions_without_an_end_marker_is_treated_as_user_text() -> None:
     text = f"Weather? {OPENING} and a song {CLOSING[:-1]}"
     (said,) = Conversation.from_messages([{"role": "user", "content": text}]).user_texts
     assert said.startswith("Weather?")
@@ -136,7 +136,7 @@ def test_user_message_before_a_thousand_tool_calls_is_found_in_the_history() -> 
     assert Conversation.from_messages([{"role": "user", "content": "go"}, *calls]).user_texts == ("go",)
 
 
-def test_only_the_last_user_message_of_a_huge_history_is_read_without_truncation() -> None:
+def test_all_user_messages_of_a_huge_history_except_the_last_are_truncated() -> None:
     big = "x" * 1_000_000
     history = [
         {"role": "user", "content": big},
@@ -183,7 +183,7 @@ MESSAGES = st.fixed_dictionaries(
 
 
 @given(st.lists(MESSAGES | JSON, max_size=12) | JSON)
-def test_any_value_as_history_gives_a_conversation_of_limited_size_without_bridge_tools(history: Any) -> None:
+def test_conversation_read_from_any_value_is_limited_in_size_and_lists_no_bridge_tools(history: Any) -> None:
     conversation = Conversation.from_messages(history)
     assert len(conversation.user_texts) <= MAX_USER_TEXTS
     assert len(conversation.used_tools) <= MAX_USED_TOOLS

@@ -294,7 +294,7 @@ def test_simulated_conversation_without_turns_costs_nothing() -> None:
         assert compute_bill(strategy(Dialogue(10, ()), SIZES), PAID).dollars == 0
 
 
-def test_tool_signatures_are_shorter_than_search_results_and_slim_schemas_shorter_than_full_schemas() -> None:
+def test_signatures_take_fewer_tokens_than_search_results_and_slim_schemas_no_more_than_full() -> None:
     tools = sample_catalog()[:10]
     make_sizes = measure_tools(tools, TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools)
     for tool in tools:

@@ -70,7 +70,7 @@ def test_error_for_a_history_with_a_message_that_is_not_json_names_its_position(
         Notes().read(messages)
 
 
-def test_tool_descriptions_can_be_added_to_a_history_whose_objects_have_number_and_text_keys() -> None:
+def test_tool_descriptions_can_be_added_to_a_history_with_numeric_and_text_dict_keys() -> None:
     notes = Notes()
     messages: list[Json] = [
         {"role": "tool", "content": [{1: 2, "a": 3}]},

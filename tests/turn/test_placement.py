@@ -307,7 +307,7 @@ def test_tool_that_becomes_available_resets_the_tools_array_and_the_request_stat
     assert (request.reset, request.why) == (True, "pinned came")
 
 
-def test_description_adapted_to_other_tools_is_not_changed_in_the_tools_array_when_tools_are_added() -> None:
+def test_adapted_description_in_the_tools_array_does_not_change_when_tools_are_added() -> None:
     def adapt(definition: Definition, present: frozenset[str]) -> Definition:
         function = definition["function"] | {"description": f"Knows {len(present)} others."}
         return definition | {"function": function}
@@ -402,7 +402,7 @@ def test_tool_is_described_again_if_the_message_with_its_description_was_removed
     assert "- tool_01(" in request.tail
 
 
-def test_message_that_was_sent_without_tool_descriptions_is_sent_unchanged_later() -> None:
+def test_message_first_sent_without_tool_descriptions_is_sent_unchanged_in_later_requests() -> None:
     placement_session = PlacementSession()
     placement_session.send([user("One")])
     request = placement_session.send([user("One"), *call_with_result("tool_01", 1, "openai")], "tool_02")
@@ -450,7 +450,7 @@ def test_tool_descriptions_stay_in_a_message_if_the_cache_marker_of_the_message_
 
 @pytest.mark.parametrize("form", DIALECTS)
 @pytest.mark.parametrize("native", [False, True])
-def test_caller_may_send_a_history_that_contains_the_added_tool_descriptions(
+def test_history_with_added_tool_descriptions_gives_the_same_request_as_the_plain_history(
     form: DialectName, native: bool
 ) -> None:
     placement_session = PlacementSession(form=form)

@@ -301,7 +301,7 @@ class TestConversations:
         if mode == "keyword":
             assert selection.why["weather_today"] == FITTED
 
-    def test_short_follow_up_message_same_for_bob_selects_the_tool_of_the_previous_request(
+    def test_short_follow_up_message_selects_the_tool_of_the_previous_request(
         self, select: SelectionHarness
     ) -> None:
         selection = select(make_conversation("create an invoice for Alice", "same for Bob"), rag_top_k=1)
