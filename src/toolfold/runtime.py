@@ -126,7 +126,7 @@ def open_runtime(
 
 
 class Runtime:
-    """All components built by `open_runtime`, and the sessions opened on them."""
+    """Runtime that owns all components and opens sessions; created by `open_runtime`."""
 
     def __init__(
         self,

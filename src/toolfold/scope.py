@@ -90,7 +90,7 @@ class Toolsets:
         return frozenset(found)
 
     def _included_toolsets(self, start: str) -> Iterator[str]:
-        """Yield a toolset and all toolsets it includes, each once, even with cycles."""
+        """Yield a toolset and all toolsets that it includes, each once, even if they include each other."""
         seen: set[str] = set()
         pending = [start]
         while pending:

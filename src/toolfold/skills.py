@@ -117,7 +117,7 @@ class SkillLibrary:
         return sorted(found)
 
     def read_file(self, skill: Skill, path: str) -> str:
-        """Return the text of a skill's file. Raises CallError if it is binary or outside the skill."""
+        """Return the text of a skill's file. Raises CallError if it is binary or outside the directory."""
         return _read_text(skill.directory, path)
 
     def write_skill(self, name: str, description: str, instructions: str, *, replace: bool) -> Skill:

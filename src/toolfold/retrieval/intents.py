@@ -48,7 +48,7 @@ def _collapse_spaces(text: str) -> str:
 
 
 def merge_rankings(whole: Positions, parts: Iterable[Positions]) -> list[int]:
-    """Return the best tools for the whole message, the best tool for each part, then all others."""
+    """Merge rankings: the best tools for the whole message, the best tool for each part, then the rest."""
     firsts = [int(part[0]) for part in parts if len(part)]
     order: list[int] = whole.tolist()
     return list(dict.fromkeys((*order[:LEADING_HITS], *firsts, *order)))

@@ -136,7 +136,7 @@ class LearnedMessageStore(ABC):
 
     @abstractmethod
     def add_misses(self, ids: Iterable[int]) -> None:
-        """Count a miss for each of these messages, because its tool was found but not called."""
+        """Count a miss for each of the given messages, because its tool was offered but not called."""
 
     @abstractmethod
     def set_vectors(self, model: str, vectors: Mapping[int, bytes]) -> None:
@@ -231,7 +231,7 @@ class LearnedStore(LearnedMessageStore):
             _remove_excess(db)
 
     def add_misses(self, ids: Iterable[int]) -> None:
-        """Count a miss for each of these messages, because its tool was found but not called."""
+        """Count a miss for each of the given messages, because its tool was offered but not called."""
         with self._change() as db:
             db.executemany(
                 "UPDATE learned SET misses = MIN(misses + 1, ?) WHERE id = ?",

@@ -69,7 +69,7 @@ class EditableMessages(MessageSource, ABC):
 
 
 class MessageStore(EditableMessages):
-    """Example messages in a file in the state directory."""
+    """Store of example messages, in a file in the state directory."""
 
     def __init__(self, directory: Path) -> None:
         self._file = directory / FILE_NAME

@@ -67,7 +67,7 @@ class SharedVectors:
         return self._version
 
     def read(self, model: str, checksums: Sequence[bytes]) -> tuple[list[int], PackedVectors]:
-        """Return the indexes of the texts that have a stored vector, and these vectors.
+        """Return the positions of the texts that have a stored vector, and the vectors of these texts.
 
         Nothing is found if the database fails now, or has failed some seconds ago.
         """

@@ -550,7 +550,7 @@ class ServerConnection:
             raise await self._to_fault(error, NotStarted) from None
 
     async def _to_fault(self, error: BaseException | None, otherwise: type[ServerFailed]) -> ServerFailed:
-        """Convert an exception to a ServerFailed without secrets; unknown errors get the type `otherwise`."""
+        """Convert an exception to a ServerFailed without secrets, of type `otherwise` for unknown errors."""
         fault = unwrap_group(await self._find_cause(error))
         if isinstance(fault, ServerFailed):
             return fault

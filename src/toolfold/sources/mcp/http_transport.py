@@ -165,7 +165,7 @@ class _PendingRequests:
         self._sent_ids.append(id_)
 
     def check_message(self, item: Any) -> Any:
-        """Return a received message or, if it is invalid, an error response to the only pending request."""
+        """Return a received message; replace an invalid one by an error if only one request is pending."""
         message = getattr(item, "message", None)
         id_ = getattr(message, "id", None)
         if isinstance(item, Exception) and b"jsonrpc" in _rejected_input(item):
@@ -450,7 +450,7 @@ async def _read_body(response: httpx2.Response) -> bytes:
 
 
 def _describe_mismatch(request: httpx2.Request, response: httpx2.Response, kind: str, body: bytes) -> str:
-    """Describe why an HTTP body is not a response to its request; empty if it may be one."""
+    """Describe why an HTTP body cannot be the response to its request; empty if it can be."""
     sent_id = _request_id(request)
     if sent_id is None or not 200 <= response.status_code < 300:
         return ""

@@ -92,7 +92,7 @@ class PinStore(ABC):
         """
 
     def pin_new_server(self, server: str, tools: Iterable[ListedTool]) -> Pins:
-        """Accept all tools of a new server; if the server already has accepted tools, return these unchanged.
+        """Accept all tools of a new server; return the accepted tools unchanged if there already are some.
 
         In a process started by a tool call nothing is written: the pins are valid for this process only.
         """

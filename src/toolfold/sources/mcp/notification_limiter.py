@@ -41,7 +41,7 @@ def _classify_message(message: bytes) -> _MessageKind:
 
 
 def _parse_message(message: bytes) -> Json:
-    """Parse the message in a line or in a multi-line event; return {} if it is not JSON."""
+    """Parse a JSON-RPC message from a line or a server-sent event; return {} if it is not JSON."""
     _, brace, rest = message.replace(b"\ndata:", b"\n").partition(b"{")
     try:
         parsed: Json = json.loads((brace + rest).decode("utf-8", "replace"))

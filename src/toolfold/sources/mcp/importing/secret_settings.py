@@ -55,7 +55,7 @@ def redact_settings(settings: Mapping[str, Any]) -> Json:
 
 
 def _redact_arguments(args: Iterable[Any]) -> list[str]:
-    """Return the arguments without secrets, such as the argument that follows `--api-key`."""
+    """Return command-line arguments with secrets redacted, such as the argument after `--api-key`."""
     previous, words = "", []
     for argument in map(str, args):
         is_option_value = previous.startswith("-") and not argument.startswith("-")

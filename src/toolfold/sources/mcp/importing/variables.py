@@ -55,7 +55,7 @@ class Variables:
         return _REFERENCE.sub(replace, text)
 
     def _translate_reference(self, inside: str, remarks: list[str], *, is_value: bool) -> str | None:
-        """Translate the reference `${inside}` to Toolfold's syntax; None if it is not a reference."""
+        """Translate `${inside}` to Toolfold's syntax; return None if it is not a variable reference."""
         if _SHELL_REFERENCE.fullmatch(inside):
             if self.style == "editor" and inside in self.constants:
                 return self.constants[inside]

@@ -83,7 +83,7 @@ class Login:
         return tuple(str(self.tokens.get("scope") or "").split())
 
     def without_tokens(self) -> Login:
-        """Return a copy of the login without its revoked tokens, but with the client registration."""
+        """Return a copy of the login with its client registration, but without tokens."""
         return dataclasses.replace(self, tokens={}, fresh_until=None)
 
     def secrets(self) -> tuple[str, ...]:
