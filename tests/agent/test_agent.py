@@ -94,7 +94,7 @@ def test_run_sync_called_outside_an_event_loop_returns_the_answer_of_the_agent(
     assert agent.run_sync("Plan").text == "Done."
 
 
-async def test_agent_stream_reports_the_inner_tool_of_a_call_through_the_tool_call_bridge(
+async def test_agent_stream_reports_the_name_of_a_tool_called_through_the_wrapper_tool_call(
     open_test_runtime: RuntimeOpener, store: SqliteSessionStore
 ) -> None:
     runtime = open_test_runtime({"tools": {"tool_search": {"enabled": "on"}}})
@@ -144,7 +144,7 @@ async def test_text_of_a_streamed_answer_is_stored_before_its_event_is_published
         (AgentLimits(max_seconds=0.0001), "time_limit"),
     ],
 )
-async def test_agent_that_reaches_its_step_token_or_time_limit_stops_with_a_valid_history(
+async def test_agent_stops_with_a_valid_history_at_its_limit_of_steps_or_tokens_or_time(
     runtime: Runtime, store: SqliteSessionStore, limits: AgentLimits, reason: str
 ) -> None:
     agent = agent_with(runtime, store, *[call("todo") for _ in range(100)], limits=limits)
@@ -193,7 +193,7 @@ async def test_interrupting_the_agent_during_a_tool_call_leaves_a_valid_history_
     assert (await agent.run("Continue")).text == "Next answer"
 
 
-async def test_agent_retries_renewing_its_session_claim_and_stops_when_another_process_claims_the_session(
+async def test_agent_stops_if_another_process_claims_its_session_but_not_if_renewing_its_claim_fails(
     runtime: Runtime,
     store: SqliteSessionStore,
     tmp_path: Path,
@@ -352,7 +352,7 @@ class TestResuming:
         assert again.history.messages == agent.history.messages
 
     @pytest.mark.parametrize("dialect", ["anthropic", "responses"])
-    async def test_history_is_converted_if_a_session_is_resumed_with_a_model_of_another_message_format(
+    async def test_history_is_converted_if_the_model_of_a_resumed_session_uses_another_message_format(
         self, runtime: Runtime, store: SqliteSessionStore, dialect: str
     ) -> None:
         agent = agent_with(runtime, store, call("todo"), "Done.")

@@ -54,7 +54,7 @@ def test_writing_todos_replaces_the_whole_plan() -> None:
     assert ids(plan.run({"todos": []})) == []
 
 
-def test_merging_todos_updates_items_with_known_ids_and_appends_items_with_new_ids() -> None:
+def test_merging_todos_updates_items_with_existing_ids_and_appends_items_with_new_ids() -> None:
     plan = TodoList()
     plan.run({"todos": [item("a"), item("b")]})
     answer = plan.run({"todos": [item("new"), item("a", "completed")], "merge": True})
@@ -100,7 +100,7 @@ def test_concurrent_todo_tool_calls_lose_no_items(fast_thread_switching: None) -
     assert sorted(ids(plan.run({})), key=int) == [str(number) for number in range(MAX_ITEMS)]
 
 
-def test_local_agent_runs_the_todo_tool_and_refuses_other_agent_level_tools() -> None:
+def test_local_agent_runs_the_todo_tool_and_raises_needs_agent_for_the_memory_tool() -> None:
     agent = LocalAgent()
     assert isinstance(agent, AgentServices)
     assert agent.offers == {"todo"}

@@ -79,7 +79,7 @@ class TestEntries:
         client=NAMES | st.just(""),
         project=PATHS.map(lambda path: f"/{path}".rstrip()) | st.just(""),
     )
-    def test_parsing_an_allowed_tool_setting_written_as_text_returns_an_equal_setting(
+    def test_allowed_tool_setting_formatted_as_text_is_parsed_back_to_an_equal_setting(
         self, target: str, name: str, client: str, project: str
     ) -> None:
         allowed = AllowedTool(target, name, client=client, project=project)

@@ -99,7 +99,7 @@ def test_reading_the_audit_log_skips_an_incomplete_line(tmp_path: Path) -> None:
     assert [entry["n"] for entry in log.read_entries()] == [1, 3]
 
 
-def test_oversized_audit_log_entry_is_truncated_and_marked(tmp_path: Path) -> None:
+def test_oversized_audit_log_entry_is_truncated_and_marked_as_truncated(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.write({"command": "ls", "rules": ["x" * 1_000] * 100})
     (entry,) = log.read_entries()
@@ -240,7 +240,7 @@ class TestRecordedDecisions:
         loops.close()
 
 
-def test_passwords_passed_to_commands_in_any_known_way_are_redacted_in_the_audit_log(tmp_path: Path) -> None:
+def test_password_in_any_tested_form_of_a_command_line_is_redacted_in_the_audit_log(tmp_path: Path) -> None:
     leaked = []
     for number, spelling in enumerate(SPELLINGS):
         log = AuditLog(tmp_path / str(number))

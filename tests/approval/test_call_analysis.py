@@ -118,7 +118,7 @@ class TestCommands:
         assert analyze(make_tool("execute"), {"text": "rm a"}).rules == ()
         assert analyze(make_tool(), {"cmd": "rm a"}).rules == ()
 
-    def test_session_approval_of_a_command_allows_other_number_arguments_but_no_other_text_arguments(
+    def test_session_approval_of_a_command_applies_with_another_timeout_but_not_with_other_stdin(
         self,
     ) -> None:
         tool = make_tool(judged_as={"line": "command", "why": "note"})
@@ -138,7 +138,7 @@ class TestCommands:
         assert analyzer.analyze(tool, {"line": 'tool:wipe {"a": 1}'}).allowlist_entry == ""
         assert analyzer.normalize_entry("tool:wipe {}") == ("tool:wipe {}", None)
 
-    def test_session_approval_of_a_command_does_not_allow_another_spelling_with_more_findings(self) -> None:
+    def test_session_approval_of_a_command_does_not_allow_a_respelling_that_matches_more_rules(self) -> None:
         def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
             found = (finding(), finding("spoof")) if "#" in command else (finding(),)
             return verdict_on(command, *found, shape="rm a")
@@ -213,7 +213,7 @@ class TestServers:
         ({"readOnlyHint": "yes", "destructiveHint": 0}, set()),
     ],
 )
-def test_effects_of_an_mcp_tool_such_as_destructive_are_derived_from_its_annotations(
+def test_read_write_network_and_destructive_effects_of_a_tool_follow_from_mcp_annotations(
     annotations: Json | None, effects: set[str]
 ) -> None:
     assert effects_of_annotations(annotations) == effects
@@ -288,14 +288,14 @@ class TestWrittenPaths:
 
 
 @check_cases("meaning", [{"a": "nonsense"}, {"a": None}, ["a"], "command"])
-def test_tool_definition_is_rejected_if_its_attribute_judged_as_contains_an_invalid_argument_kind(
+def test_tool_definition_with_an_invalid_value_of_the_attribute_judged_as_is_rejected(
     meaning: Any,
 ) -> None:
     with pytest.raises(InvalidTool, match="judged_as"):
         make_tool(judged_as=meaning)
 
 
-def test_tool_definition_is_rejected_if_its_attribute_judged_as_names_a_missing_parameter() -> None:
+def test_tool_definition_whose_attribute_judged_as_names_a_missing_parameter_is_rejected() -> None:
     with pytest.raises(InvalidTool, match=r"'comand', which is not a parameter\. Did you mean command\?"):
         build_tool(
             name="terminal",

@@ -88,7 +88,7 @@ def test_always_blocked_commands_are_refused_before_deny_rules_are_checked() -> 
     assert decision.decided_by is DecidedBy.BLOCKED
 
 
-def test_single_blocked_finding_blocks_the_whole_command() -> None:
+def test_single_finding_of_a_blocking_rule_blocks_the_whole_command() -> None:
     line = verdict_on(COMMAND, *(finding(f"rule-{n}") for n in range(80)), *BLOCKED.findings)
     decision = chain_with("off", EVERYTHING, line).decide(analysis_of(line), SESSION)
     assert decision is not None
@@ -151,13 +151,13 @@ class TestOfferedAnswers:
         assert self.offered(UNREAD, tmp_path) == (Answer.ONCE, Answer.DENY)
 
     @pytest.mark.parametrize("category", ["unreadable", "spoof", "self-protection"])
-    def test_unreadable_code_can_be_approved_for_one_call_or_a_session_but_not_permanently(
+    def test_unreadable_or_deceptive_or_toolfold_changing_commands_have_no_permanent_approval(
         self, category: str, tmp_path: Path
     ) -> None:
         verdict = verdict_on(COMMAND, finding(), finding("other", category=category))
         assert self.offered(verdict, tmp_path) == (Answer.ONCE, Answer.SESSION, Answer.DENY)
 
-    def test_access_to_protected_files_cannot_be_approved_permanently_or_as_a_kind_of_risk(
+    def test_access_to_protected_files_can_be_approved_only_for_one_call_or_for_the_session(
         self, tmp_path: Path
     ) -> None:
         for verdict in (PROTECTED, STARTUP):

@@ -71,7 +71,7 @@ def decided_by(
     return decision.decided_by if decision else None
 
 
-def test_rules_whose_findings_can_be_allowed_in_a_sandbox_are_builtin_and_not_blocking() -> None:
+def test_danger_rules_that_can_be_waived_in_a_sandbox_are_builtin_and_never_blocking() -> None:
     shipped = {rule.name: rule for rule in builtin_rules().rules}
     for category, rules in CONFINABLE_RULES.items():
         assert {shipped[name].category for name in rules} == {category}
@@ -171,7 +171,7 @@ class TestConfinement:
 
     @pytest.mark.parametrize("site", [None, REMOTE])
     @pytest.mark.parametrize("command", ["rm -rf /etc/nginx", "rm -rf /tmp/x", "pkill -9 node"])
-    def test_commands_run_locally_or_over_ssh_are_never_exempt_from_approval(
+    def test_dangerous_commands_that_run_locally_or_over_ssh_are_not_allowed_without_approval(
         self, command: str, site: ExecutionSite | None
     ) -> None:
         assert decided_by(command, site) is None
@@ -225,7 +225,7 @@ class TestOrderOfDecisions:
             is DecidedBy.DENY
         )
 
-    def test_recorded_reason_is_the_approval_or_allowlist_entry_even_if_the_sandbox_allows_the_command(
+    def test_session_approval_or_allowlist_entry_precedes_the_sandbox_as_recorded_reason(
         self,
     ) -> None:
         analysis, grants = analyze(self.COMMAND, MOUNTED), SessionGrants()
@@ -237,7 +237,7 @@ class TestOrderOfDecisions:
         chain = DecisionChain(isolated=ALL_CATEGORIES, allowlist=AllowList([analysis.allowlist_entry]))
         assert decided_by(self.COMMAND, MOUNTED, chain) is DecidedBy.ALLOWLIST
 
-    def test_recorded_reason_for_allowing_a_sandboxed_command_is_the_sandbox_even_in_mode_off(
+    def test_sandbox_precedes_approval_mode_off_as_recorded_reason_for_allowing_a_command(
         self,
     ) -> None:
         chain = DecisionChain(mode="off", isolated=ALL_CATEGORIES)

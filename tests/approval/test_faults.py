@@ -264,7 +264,7 @@ class TestTimeouts:
         go_on.set()
         assert terminal.ran == []
 
-    async def test_waiting_for_approval_neither_uses_up_the_call_timeout_nor_blocks_other_calls_of_the_reply(
+    async def test_waiting_for_approval_does_not_count_towards_the_call_timeout_or_block_parallel_calls(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         queue = ApprovalQueue()

@@ -46,14 +46,14 @@ class TestSessionGrants:
         assert not grants.covers("a", "rm y")
         assert not grants.covers("b", "rm x")
 
-    def test_session_approval_of_an_empty_command_or_of_no_kinds_of_risk_allows_no_call(self) -> None:
+    def test_session_approval_of_an_empty_command_or_an_empty_list_of_risks_allows_no_call(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "")
         grants.allow_kind("a", ())
         assert not grants.covers("a", "")
         assert not grants.covers_kind("a", ())
 
-    def test_call_is_allowed_only_if_all_kinds_of_its_findings_were_approved_for_the_session(self) -> None:
+    def test_call_is_allowed_only_if_all_of_its_kinds_of_risk_were_approved_for_the_session(self) -> None:
         grants = SessionGrants()
         grants.allow_kind("a", ("one", "two"))
         assert grants.covers_kind("a", ("one",))

@@ -67,11 +67,11 @@ class TestKindsTable:
         rules = [rule for kind in BUILTIN_KINDS.names for rule in BUILTIN_KINDS.rules_of(kind)]
         assert len(rules) == len(set(rules))
 
-    def test_builtin_kind_of_risk_named_like_a_rule_contains_the_rule_of_this_name(self) -> None:
+    def test_builtin_kind_of_risk_with_the_name_of_a_rule_contains_that_rule(self) -> None:
         for kind in set(BUILTIN_KINDS.names) & RULES.keys():
             assert kind in BUILTIN_KINDS.rules_of(kind)
 
-    def test_allowlist_entry_for_a_rule_without_a_builtin_kind_of_risk_is_the_name_of_the_rule(
+    def test_rule_that_belongs_to_no_builtin_kind_of_risk_is_allowlisted_by_its_own_name(
         self,
     ) -> None:
         assert BUILTIN_KINDS.kinds_of(["delete-tree", "delete-project-tree", "backup-delete"]) == (
@@ -83,7 +83,7 @@ class TestKindsTable:
             "rule:backup-delete",
         )
 
-    def test_kind_of_risk_named_recursive_delete_is_described_as_recursive_delete_without_a_hyphen(
+    def test_description_of_a_kind_of_risk_replaces_hyphens_by_spaces_or_names_the_tool(
         self,
     ) -> None:
         assert describe_kind("recursive-delete") == "recursive delete"
@@ -162,7 +162,7 @@ class TestPermanentKinds:
         assert later.asked == []
         assert later.runtime.approval.preview("rm -rf src").decided_by == DecidedBy.ALLOWLIST
 
-    def test_permanent_approval_of_a_command_saves_all_of_its_kinds_of_risk(
+    def test_permanently_approving_the_risks_of_a_command_saves_each_of_its_kinds_of_risk(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND)
@@ -245,7 +245,7 @@ class TestPermanentKinds:
         terminal = Terminal(functools.partial(open_test_runtime, trusted=trusted))
         assert "was declined" in terminal.run("rm -rf build")
 
-    def test_allowlist_in_overrides_of_settings_can_allow_commands_but_not_kinds_of_risk(
+    def test_allowlist_passed_as_a_settings_override_can_allow_commands_but_not_kinds_of_risk(
         self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
         terminal = Terminal(
@@ -290,7 +290,7 @@ class TestPermanentKinds:
         assert not (home / FILE).exists()
 
     @pytest.mark.parametrize("name", ["kind:recursive-delete", "rule:delete-tree", "'kind:recursive-delete'"])
-    def test_approving_a_program_named_like_an_allowlist_prefix_allows_no_rule_or_kind_of_risk(
+    def test_approving_a_program_whose_name_starts_with_kind_or_rule_allowlists_no_kind_or_rule(
         self, open_test_runtime: RuntimeOpener, home: Path, name: str
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS)

@@ -330,7 +330,7 @@ def test_docker_mount_of_the_toolfold_directory_needs_approval_even_after_many_h
 
 
 @check_cases("command", ESCAPING_COMMANDS)
-def test_commands_that_start_processes_toolfold_cannot_terminate_need_approval(
+def test_commands_that_start_processes_which_toolfold_cannot_terminate_need_approval(
     command: str, tmp_path: Path
 ) -> None:
     assert not preview(command, tmp_path, "manual").runs_without_approval

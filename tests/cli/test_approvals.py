@@ -443,7 +443,7 @@ class TestTest:
             ("approval.mode=manual", "a person", 1),
         ],
     )
-    def test_approvals_test_command_reports_if_a_setting_or_a_person_decides_about_a_shell_command(
+    def test_approvals_test_command_reports_which_setting_decides_or_that_a_person_must_decide(
         self, toolfold: Toolfold, setting: str, station: str, code: int
     ) -> None:
         done = toolfold("--set", setting, "approvals", "test", "rm -rf build", "--json")

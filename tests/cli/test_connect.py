@@ -657,7 +657,7 @@ class TestStarting:
         assert gateway_command(running) == (str(running.script), "mcp", "serve")
         assert gateway_command(running, with_uvx=True)[0].endswith("/bin/uvx")
 
-    def test_gateway_entry_of_a_client_has_the_name_without_path_of_an_executable_on_the_default_path(
+    def test_gateway_entry_of_a_client_contains_only_the_name_of_an_executable_on_the_default_path(
         self, running: RunningProgram
     ) -> None:
         there = RunningProgram(

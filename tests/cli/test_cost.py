@@ -51,7 +51,7 @@ def rows(done: Done) -> dict[tuple[str, str], Any]:
     return {(row["model"], row["strategy"]): row for row in done.json["bills"]}
 
 
-def test_json_of_the_cost_command_contains_the_price_of_every_strategy_for_every_model(
+def test_json_of_the_cost_command_contains_the_cost_of_every_tool_sending_strategy_and_model(
     toolfold: Toolfold, catalog: str
 ) -> None:
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "4", "--json")
@@ -66,7 +66,7 @@ def test_json_of_the_cost_command_contains_the_price_of_every_strategy_for_every
     assert set(done.json["placement"]) == {model for model, _ in rows(done)}
 
 
-def test_cost_command_prints_prices_of_every_strategy_for_each_kind_of_prompt_cache(
+def test_cost_command_prints_costs_of_every_tool_sending_strategy_for_each_prompt_cache_kind(
     toolfold: Toolfold, catalog: str
 ) -> None:
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "3")

@@ -70,7 +70,7 @@ def test_credentials_remove_command_deletes_one_credential_and_user_remove_comma
     assert list_stored(toolfold) == []
 
 
-def test_mcp_logout_deletes_a_login_and_says_so_even_if_nothing_can_be_decrypted(
+def test_mcp_logout_deletes_a_stored_login_even_if_the_login_cannot_be_decrypted(
     store: Toolfold, toolfold: Toolfold, home: Path
 ) -> None:
     store("secret", "git", "TOKEN", "--user", "ann")

@@ -105,7 +105,7 @@ def test_enrich_without_a_terminal_does_not_call_the_model_unless_the_option_yes
     assert server.requests == []
 
 
-def test_estimate_without_a_model_names_the_settings_that_choose_one(toolfold: Toolfold) -> None:
+def test_enrich_estimate_without_a_model_names_the_settings_that_select_a_model(toolfold: Toolfold) -> None:
     done = toolfold("enrich", *TOOLS, "--again", "--estimate")
     assert done.code == 0
     assert "--model PROVIDER:MODEL, or the settings agent.auxiliary_model or agent.model" in done.err

@@ -34,19 +34,23 @@ def read_literal(node: ast.expr) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def test_no_error_text_contains_words_that_are_taken_for_a_secret() -> None:
+def test_secret_redaction_leaves_every_error_message_in_the_source_code_unchanged() -> None:
     redact = Redaction(max_chars=20_000)
     texts = [(place, text) for place, text in list_error_texts() if " " in text]
     assert len(texts) > 300
     assert [(place, redact(text)) for place, text in texts if redact(text) != text] == []
 
 
-def test_error_for_a_taken_token_name_shows_the_command_that_revokes_it(toolfold: Toolfold) -> None:
+def test_error_for_a_token_name_already_in_use_contains_the_command_that_revokes_the_token(
+    toolfold: Toolfold,
+) -> None:
     toolfold("token", "add", "laptop")
     assert "`toolfold token revoke laptop`" in toolfold("token", "add", "laptop").err
 
 
-def test_error_for_a_credential_of_a_user_says_how_to_configure_its_server(toolfold: Toolfold) -> None:
+def test_errors_for_credentials_and_logins_of_a_user_say_how_to_configure_the_server(
+    toolfold: Toolfold,
+) -> None:
     toolfold("user", "add", "ann")
     toolfold("mcp", "add", "--no-test", "--yes", "git", "run")
     shared = toolfold("credentials", "set", "git", "TOKEN", "--user", "ann").err
@@ -62,7 +66,7 @@ def test_error_for_a_credential_of_a_user_says_how_to_configure_its_server(toolf
         (("user", "add", "carl", "--issuer", "https://login.example"), "claim `sub`"),
     ],
 )
-def test_error_for_a_user_that_cannot_be_added_says_what_to_do(
+def test_error_for_adding_a_duplicate_user_or_an_issuer_without_a_subject_suggests_a_solution(
     toolfold: Toolfold, arguments: tuple[str, ...], hint: str
 ) -> None:
     toolfold("user", "add", "ann")

@@ -132,7 +132,7 @@ def test_eval_searches_only_among_the_candidates_listed_for_a_message(
     assert set(row["ranked"]) <= {"send_email", "users.list"}
 
 
-def test_eval_ignores_the_candidates_of_a_message_without_a_scope_and_searches_all_tools(
+def test_eval_ignores_candidates_of_a_message_without_the_key_scope_and_searches_all_tools(
     run_eval: RunEval, queries: Path
 ) -> None:
     message = {"id": "w", "query": "weather forecast", "gold": ["get_weather"], "candidates": ["send_email"]}

@@ -48,7 +48,7 @@ def test_explain_json_contains_ranks_and_reason_of_every_tool(toolfold: Toolfold
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid", "both"])
-def test_explain_selects_as_many_tools_as_the_setting_rag_top_k_in_addition_to_pinned_tools(
+def test_explain_selects_the_number_of_tools_set_by_rag_top_k_in_addition_to_pinned_tools(
     toolfold: Toolfold, catalog: str, mode: str
 ) -> None:
     given = (*LIGHT, "--set", "tools.rag_top_k=1", "explain", MESSAGE, "--catalog", catalog, "--mode", mode)

@@ -164,7 +164,7 @@ def test_search_does_not_find_disabled_tools(toolfold: Toolfold) -> None:
 @pytest.mark.parametrize(
     "message", ["", " ", "\udcff\udcfe", "[bold]red[/bold] [/]", "\x1b[31m", "a" * 9_000]
 )
-def test_search_succeeds_for_empty_or_very_long_messages_and_control_characters(
+def test_search_exits_with_code_0_for_empty_or_very_long_messages_or_control_characters(
     toolfold: Toolfold, message: str
 ) -> None:
     assert toolfold(*LIGHT, "search", message).code == 0

@@ -15,7 +15,7 @@ from toolfold.gateway.status import StatusFile
 UNUSED = "1 user, 1 token in files on this machine are not used"
 
 
-def test_commands_warn_of_users_and_tokens_in_files_that_a_database_replaces(
+def test_commands_warn_that_users_and_tokens_in_local_files_are_unused_with_a_database(
     toolfold: Toolfold, database_url: str
 ) -> None:
     toolfold("user", "add", "ann")
@@ -44,7 +44,7 @@ def test_store_status_says_that_a_missing_database_must_be_created(
     ("key", "value", "is_fixed"),
     [("gateway.default_access", "deny", True), ("tools.rag_top_k", "7", False)],
 )
-def test_config_set_says_if_a_running_gateway_must_be_restarted(
+def test_config_set_says_whether_a_running_gateway_must_be_restarted_for_the_setting(
     toolfold: Toolfold, key: str, value: str, is_fixed: bool
 ) -> None:
     assert "restart" not in toolfold("config", "set", key, value).err

@@ -101,7 +101,7 @@ def test_mcp_disable_and_enable_accept_every_spelling_of_a_tool_name(
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", ["notes_delete_note", "mcp_notes_delete_note", "mcp__notes__delete_note"])
-def test_messages_of_call_and_approvals_commands_contain_the_listed_tool_name_for_every_spelling(
+def test_call_and_approvals_commands_print_the_listed_tool_name_for_every_spelling(
     file: Path, toolfold: Toolfold, name: str
 ) -> None:
     refused = toolfold("call", name, ARGUMENTS)

@@ -117,7 +117,7 @@ def test_team_leave_and_team_remove_commands_print_how_the_access_of_former_memb
     assert "ann" not in removed
 
 
-def test_team_allow_command_warns_of_the_first_tool_rule_also_if_the_team_has_model_rules(
+def test_first_tool_rule_of_a_team_causes_a_restriction_warning_even_after_a_model_rule(
     toolfold: Toolfold,
 ) -> None:
     toolfold("team", "add", "red")
@@ -358,7 +358,7 @@ def test_revoking_a_token_without_a_user_deletes_the_messages_learned_from_its_c
     assert {each["client"] for each in toolfold("learned", "list", "--json").json} == {"other"}
 
 
-def test_user_allow_command_warns_that_a_denial_still_applies_and_unset_can_remove_only_the_denial(
+def test_user_allow_warns_of_a_remaining_deny_rule_and_user_unset_can_remove_only_that_rule(
     toolfold: Toolfold,
 ) -> None:
     toolfold("user", "add", "ann")
@@ -381,7 +381,9 @@ def test_user_allow_command_warns_that_a_denial_still_applies_and_unset_can_remo
     assert "has no rule that denies 'key:openai'" in again.err
 
 
-def test_user_unset_command_names_both_rules_that_it_removes(toolfold: Toolfold) -> None:
+def test_user_unset_command_removes_and_prints_both_the_allow_rule_and_the_deny_rule(
+    toolfold: Toolfold,
+) -> None:
     toolfold("user", "add", "ann")
     toolfold("user", "deny", "ann", "key:openai")
     toolfold("user", "allow", "ann", "key:openai")
@@ -389,7 +391,7 @@ def test_user_unset_command_names_both_rules_that_it_removes(toolfold: Toolfold)
     assert "removed from the user ann: allow key:openai, deny key:openai" in done.out
 
 
-def test_user_explain_command_names_stored_rules_of_a_missing_tool_and_refuses_servers(
+def test_user_explain_command_prints_rules_of_a_nonexistent_tool_and_rejects_server_names(
     toolfold: Toolfold,
 ) -> None:
     toolfold("user", "add", "ann")
@@ -406,7 +408,7 @@ def test_user_explain_command_names_stored_rules_of_a_missing_tool_and_refuses_s
     assert "name one of them" in server.err
 
 
-def test_limit_of_zero_is_set_with_a_note_that_it_refuses_everything(toolfold: Toolfold) -> None:
+def test_setting_a_usage_limit_of_zero_warns_that_all_use_is_refused(toolfold: Toolfold) -> None:
     toolfold("user", "add", "ann")
     for command in ("limit", "set"):
         done = toolfold("user", command, "ann", "--calls-per-day", "0", "--tokens-per-day", "5")

@@ -108,7 +108,7 @@ def test_evaluation_page_shows_the_line_number_of_an_invalid_line_in_the_message
     checked_page.problems.clear()  # the browser reports the status 400 of the refused request
 
 
-def test_cancelling_a_running_evaluation_on_the_evaluation_page_stops_it(checked_page: CheckedPage) -> None:
+def test_running_evaluation_can_be_cancelled_on_the_evaluation_page(checked_page: CheckedPage) -> None:
     many = [
         {"id": number, "query": f"where is parcel {number}?", "gold": ["track_parcel"]}
         for number in range(5_000)

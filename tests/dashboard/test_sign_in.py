@@ -109,7 +109,7 @@ def test_open_event_stream_of_the_dashboard_ends_when_the_token_of_its_session_i
     asyncio.run(check())
 
 
-def test_unidentified_browser_process_needs_a_token_to_sign_in_to_the_dashboard(
+def test_local_browser_whose_process_cannot_be_identified_needs_a_token_to_sign_in(
     tmp_path: Path,
 ) -> None:
     async def check() -> None:

@@ -74,7 +74,7 @@ async def call_tool(setup: Setup, token: str) -> str:
         return result_text(await client.call_tool("notes_add", {"a": 2, "b": 3}))
 
 
-def test_login_link_needs_no_token_in_the_signed_in_browser_of_its_user_and_fails_for_other_users(
+def test_login_link_works_without_a_token_only_in_the_browser_where_its_user_is_signed_in(
     setup: Setup, clients: tuple[httpx2.Client, httpx2.Client]
 ) -> None:
     of_hanna, of_igor = clients

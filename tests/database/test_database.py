@@ -257,7 +257,7 @@ def test_transaction_aborted_by_a_deadlock_is_retried(database: Database) -> Non
     assert [row["value"] for row in rows] == [2, 2]
 
 
-def test_error_of_a_transaction_that_deadlocks_twice_says_so_and_does_not_blame_the_settings(
+def test_error_of_a_transaction_that_deadlocks_twice_mentions_the_deadlock_not_the_settings(
     database: Database,
 ) -> None:
     database.execute("CREATE TABLE counters (name text PRIMARY KEY, value int)")

@@ -550,7 +550,7 @@ class TestBackgroundProcess:
             with pytest.raises(CallError, match="no such signal"):
                 await environment.processes.send_signal(process.name, name)
 
-    async def test_write_to_a_background_process_is_rejected_if_its_input_log_has_changed_meanwhile(
+    async def test_write_to_a_background_process_based_on_an_outdated_input_log_is_rejected(
         self, environment: Environment
     ) -> None:
         process = await environment.start_process("cat", directory="/usr")

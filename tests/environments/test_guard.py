@@ -119,7 +119,7 @@ def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.thorough
-async def test_request_to_the_guard_process_fails_after_a_timeout_without_an_answer(
+async def test_request_to_an_unresponsive_guard_process_fails_after_a_timeout(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = UnresponsiveBackend(

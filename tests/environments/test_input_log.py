@@ -37,14 +37,14 @@ def test_input_log_with_more_writes_than_the_limit_is_marked_incomplete() -> Non
     assert len(log.entries) == MAX_LOGGED_ENTRIES
 
 
-def test_input_log_marked_incomplete_twice_reports_the_first_reason() -> None:
+def test_reason_of_an_input_log_marked_incomplete_twice_is_the_first_reason() -> None:
     log = InputLog("bash")
     log.mark_incomplete("first")
     log.mark_incomplete("second")
     assert (log.incomplete_reason, log.revision) == ("first", 2)
 
 
-def test_oldest_input_log_is_dropped_above_the_limit_and_reported_as_incomplete() -> None:
+def test_input_log_dropped_above_the_maximum_number_of_logs_is_reported_as_incomplete() -> None:
     logs = InputLogs()
     for number in range(MAX_LOGS + 1):
         logs.start(f"p{number}", InputLog("bash"))

@@ -357,7 +357,7 @@ class TestSshConnection:
             with pytest.raises(EnvironmentFailed, match="rejected the login"):
                 await environment.run("true")
 
-    async def test_ssh_control_socket_is_in_a_private_directory_that_is_removed_afterwards(
+    async def test_ssh_control_socket_is_in_a_private_directory_that_is_removed_with_the_environment(
         self, machine: Options, temp_dir: Path
     ) -> None:
         async with Environment(server_backends.make_ssh(machine)) as environment:

@@ -15,7 +15,7 @@ from toolfold.errors import EnvironmentFailed
 
 
 @pytest.mark.thorough(keep=("local", "docker"))
-async def test_trial_of_a_working_environment_passes_all_steps_and_leaves_no_process_running(
+async def test_self_test_of_a_working_environment_passes_all_steps_and_leaves_no_running_process(
     environment: Environment,
 ) -> None:
     outcomes = [each async for each in run_trials(environment)]
@@ -40,7 +40,7 @@ class LostBackend(Local):
         return await super().spawn(argv, env=env, pty=pty)
 
 
-async def test_trial_of_an_unreachable_environment_stops_after_the_failed_first_step(
+async def test_self_test_of_an_unreachable_environment_stops_after_the_failed_first_step(
     tmp_path: Path,
 ) -> None:
     async with Environment(
@@ -50,7 +50,7 @@ async def test_trial_of_an_unreachable_environment_stops_after_the_failed_first_
     assert (outcome.passed, outcome.problem, outcome.advice) == (False, "nobody is there.", "Switch it on.")
 
 
-async def test_environment_trial_reports_advice_for_a_failed_step_and_runs_the_remaining_steps(
+async def test_self_test_of_an_environment_reports_advice_for_a_failed_step_and_runs_remaining_steps(
     tmp_path: Path,
 ) -> None:
     async with Environment(

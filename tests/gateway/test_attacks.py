@@ -326,7 +326,7 @@ def has_unmarked_order(words_: str) -> bool:
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_prompt_injections_in_tool_results_or_resources_or_prompts_are_marked_for_clients(
+async def test_prompt_injections_in_tool_results_or_resources_or_prompts_are_marked_as_untrusted(
     two_servers: RunningGateway, revision: str
 ) -> None:
     async with two_servers.client(revision) as client:

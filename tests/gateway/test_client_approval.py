@@ -124,7 +124,7 @@ async def test_setting_trust_client_approval_allows_destructive_tools_but_not_da
         ("192.0.2.7", (), False),
     ],
 )
-def test_is_local_is_false_for_other_than_loopback_addresses_or_with_additional_allowed_hosts(
+def test_is_local_is_true_only_for_loopback_addresses_without_additional_allowed_hosts(
     tmp_path: Path, host: str, hosts: tuple[str, ...], is_local: bool
 ) -> None:
     tokens = Tokens(tmp_path / "tokens.json")

@@ -230,7 +230,7 @@ print(connection.recv(10_000).decode())
 
 
 @pytest.mark.thorough
-async def test_enrich_command_uses_the_model_of_a_stdio_client_and_the_gateway_removes_its_socket(
+async def test_enrich_command_uses_the_model_of_a_stdio_client_and_leaves_no_control_socket(
     tmp_path: Path,
 ) -> None:
     write_settings(tmp_path, SETTINGS)

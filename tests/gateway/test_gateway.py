@@ -250,7 +250,7 @@ async def test_server_that_crashes_or_hangs_or_floods_one_client_does_not_affect
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_server_named_shell_runs_one_process_per_client_and_other_servers_share_one_process(
+async def test_shell_server_runs_one_process_per_client_while_other_servers_share_one_process(
     tmp_path: Path, revision: str
 ) -> None:
     servers = {"shell": fault_server("--fault", "pid"), "plain": fault_server("--fault", "pid")}

@@ -214,7 +214,7 @@ async def test_request_arriving_byte_by_byte_is_answered_after_a_request_with_a_
 
 
 @pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, make_network_loop])
-def test_connection_taken_over_after_gateway_startup_processes_already_received_bytes_first(
+def test_bytes_received_during_gateway_startup_are_processed_before_later_bytes(
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     """The bytes that were received elsewhere come first, even if more have arrived meanwhile."""
@@ -236,7 +236,7 @@ def test_connection_taken_over_after_gateway_startup_processes_already_received_
 
 
 @pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, make_network_loop])
-def test_connection_taken_over_after_gateway_startup_pauses_while_the_application_does_not_read(
+def test_connection_received_during_gateway_startup_pauses_while_a_request_is_unanswered(
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     """The earlier bytes hold a second request: nothing more is needed before the first is answered."""

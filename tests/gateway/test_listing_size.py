@@ -51,7 +51,7 @@ def test_gateway_lists_only_search_tools_if_the_tool_count_exceeds_the_setting_t
         assert len(listed_names(runtime)) == count
 
 
-def test_session_without_a_gateway_defers_tools_by_token_count_instead_of_tool_count(
+def test_session_without_a_gateway_hides_tools_behind_search_by_token_count_not_tool_count(
     tmp_path: Path,
 ) -> None:
     with open_with_tools(tmp_path, 40, behind_gateway=False) as runtime:

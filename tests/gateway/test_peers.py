@@ -225,7 +225,7 @@ def test_process_origin_of_a_client_running_as_another_system_user_is_unknown() 
         )  # processes of other tool calls may run
 
 
-def test_client_is_assumed_to_be_a_tool_call_process_while_sockets_of_such_a_process_are_unreadable() -> None:
+def test_client_is_treated_as_a_tool_call_while_sockets_of_a_tool_call_process_are_unreadable() -> None:
     """The file descriptors of such a process cannot be read, so it may be the client."""
     if os.getuid():
         pytest.skip("needs root")

@@ -143,7 +143,7 @@ async def test_stdio_gateway_asks_its_client_for_approval_of_a_dangerous_call(
 
 
 @pytest.mark.thorough
-async def test_prompt_injection_at_the_end_of_a_long_tool_result_is_marked(
+async def test_prompt_injection_at_the_end_of_a_long_tool_result_is_marked_as_untrusted(
     settings: dict[str, str],
 ) -> None:
     command = StdioServerParameters(command=TOOLFOLD, args=["mcp", "serve"], env={**os.environ, **settings})

@@ -116,7 +116,7 @@ async def test_subscribed_client_is_notified_of_a_resource_update(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_unsubscribing_ends_only_the_subscription_of_this_client_to_this_resource(
+async def test_unsubscribing_ends_only_the_subscription_of_one_client_to_one_resource(
     served: RunningGateway, revision: str
 ) -> None:
     a, b = "new+note://a", "new+note://b"

@@ -290,7 +290,7 @@ async def test_prompt_argument_completion_of_a_denied_server_returns_the_error_o
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_tool_denied_by_an_access_rule_cannot_be_called_by_any_spelling_directly_or_bridged(
+async def test_tool_denied_by_an_access_rule_cannot_be_called_by_any_spelling_or_through_tool_call(
     tenants: Tenants, limited_token: str, revision: str
 ) -> None:
     wanted = {"text": "reached"}

@@ -106,7 +106,7 @@ def make_directory(*teams: Team, **rules: tuple[str, ...]) -> Directory:
     return Directory({"1": user}, {each.name: replace(each, members=members) for each in teams})
 
 
-def test_user_grant_combines_allow_and_deny_rules_of_the_user_and_all_teams_of_the_user() -> None:
+def test_access_rules_of_a_user_are_combined_with_the_rules_of_all_teams_of_the_user() -> None:
     red, blue = Team("red", allowed=("a",), denied=("x",)), Team("blue", allowed=("b",), denied=("y",))
     assert make_directory(red, blue).find_limit("1") == GrantLimit(("a", "b"), ("x", "y"))
     assert make_directory(red, allowed=("c",), denied=("a",)).find_limit("1") == GrantLimit(
@@ -316,7 +316,7 @@ def test_token_of_a_disabled_user_returns_401_and_only_the_log_contains_the_reas
         ({}, ("server:notes",), "mail_echo", "the token grants only server:notes"),
     ],
 )
-async def test_refused_tool_call_is_logged_with_the_rule_and_its_team_or_token(
+async def test_refused_tool_call_is_logged_with_the_rule_of_the_team_or_token_that_refuses_it(
     served: RunningGateway,
     caplog: pytest.LogCaptureFixture,
     rules: dict[str, tuple[str, ...]],
@@ -339,7 +339,7 @@ async def test_refused_tool_call_is_logged_with_the_rule_and_its_team_or_token(
     assert "'mail_exho' is refused" not in caplog.text
 
 
-async def test_refused_resource_is_logged_with_the_rule(
+async def test_refused_resource_request_is_logged_with_the_access_rule_that_refuses_it(
     served: RunningGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "toolfold")
@@ -372,7 +372,7 @@ async def test_refused_resource_or_tool_with_line_breaks_in_its_name_cannot_forg
     assert not any(line.startswith("WARNING forged") for line in caplog.text.splitlines())
 
 
-async def test_number_of_refusals_whose_reason_is_not_looked_up_is_logged(
+async def test_refusals_above_the_limit_of_pending_reason_lookups_are_logged_only_as_a_number(
     served: RunningGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "toolfold")

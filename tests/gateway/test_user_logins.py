@@ -189,7 +189,9 @@ def _follow_redirects(url: str) -> None:
     httpx2.get(url, follow_redirects=True, timeout=TIMEOUT_S)
 
 
-async def test_all_replicas_use_a_login_only_for_the_user_who_logged_in(setup: Setup) -> None:
+async def test_login_on_one_replica_is_used_by_all_replicas_but_only_for_calls_of_its_user(
+    setup: Setup,
+) -> None:
     link = await setup.get_link("ann", setup.one)
     elsewhere = link.replace(setup.one.origin, setup.two.origin)  # the load balancer chose another replica
     browser = UserBrowser()
@@ -292,7 +294,9 @@ async def test_login_form_submitted_by_another_website_is_refused(setup: Setup) 
     assert answer.status_code == 421
 
 
-async def test_login_page_does_not_make_browsers_hide_the_origin_of_its_form(setup: Setup) -> None:
+async def test_login_page_has_a_referrer_policy_with_which_browsers_send_the_origin_header(
+    setup: Setup,
+) -> None:
     # By the Fetch standard a form of a page with `no-referrer` is sent with `Origin: null`.
     page = UserBrowser().open(await setup.get_link("ann"))
     assert page.headers["referrer-policy"] == "same-origin"

@@ -262,7 +262,7 @@ def test_cli_commands_remove_terminal_escape_sequences_from_text_of_a_server(
 @pytest.mark.parametrize(
     "before", [MAX_SCANNED_CHARS - 40, MAX_SCANNED_CHARS - 2_030, 2 * MAX_SCANNED_CHARS - 10_000]
 )
-def test_prompt_injection_that_spans_two_scanned_chunks_of_a_long_result_is_marked(
+def test_prompt_injection_that_spans_two_scanned_chunks_of_a_result_is_marked_as_untrusted(
     before: int,
 ) -> None:
     filler = "A note of the day. "
@@ -272,7 +272,7 @@ def test_prompt_injection_that_spans_two_scanned_chunks_of_a_long_result_is_mark
     assert "no instruction" in marked
 
 
-def test_prompt_injection_at_the_end_of_a_long_result_is_marked_even_if_the_middle_is_not_scanned() -> None:
+def test_prompt_injection_at_the_end_of_a_result_with_an_unscanned_middle_is_marked() -> None:
     marked = mark_injections("A note of the day. " * 20_000 + ORDER)
     assert "no instruction" in marked[-1_000:]
     assert "not scanned" in marked

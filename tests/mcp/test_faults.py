@@ -13,7 +13,7 @@ PATIENCE = 120.0
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-async def test_call_to_a_server_with_a_fault_and_the_next_call_have_the_outcome_expected_for_this_fault(
+async def test_faulty_server_causes_the_expected_outcome_of_the_call_and_of_the_next_call(
     fault: Fault, tmp_path: Path
 ) -> None:
     async with asyncio.timeout(PATIENCE):

@@ -564,7 +564,7 @@ def test_second_imported_server_with_the_same_name_gets_its_client_name_as_suffi
     assert [each.name for each in build_candidates(found, {})] == ["Git", "Git-vscode", "git-vscode-2"]
 
 
-def test_import_candidate_is_marked_as_known_if_toolfold_has_a_server_with_the_same_settings() -> None:
+def test_server_found_for_import_is_marked_as_known_if_it_is_already_configured() -> None:
     known: dict[str, McpServerSettings] = {"git": parse_server_settings({"command": "x"})}
     same, other = build_candidates(
         [make_server("cursor", "git", command="x"), make_server("vscode", "git", command="y")], known

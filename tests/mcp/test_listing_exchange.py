@@ -46,7 +46,7 @@ def replica(database_url: str) -> Iterator[Replica]:
         yield made
 
 
-def test_tool_list_that_could_not_be_adopted_is_adopted_at_the_next_attempt(
+def test_loading_a_tool_list_shared_by_another_replica_is_retried_until_it_succeeds(
     replica: Replica, database: Database
 ) -> None:
     SharedListings(database).write("notes", SETTINGS, make_listing("read"))
@@ -56,7 +56,9 @@ def test_tool_list_that_could_not_be_adopted_is_adopted_at_the_next_attempt(
     assert replica.failures == 0
 
 
-def test_queued_tool_list_is_stored_when_the_exchange_is_closed(replica: Replica, database: Database) -> None:
+def test_tool_list_waiting_to_be_shared_is_stored_in_the_database_on_close(
+    replica: Replica, database: Database
+) -> None:
     replica.exchange.offer("notes", SETTINGS, make_listing("read"))
     replica.exchange.close()
     found = SharedListings(database).read("notes", SETTINGS)
@@ -64,7 +66,7 @@ def test_queued_tool_list_is_stored_when_the_exchange_is_closed(replica: Replica
     assert found[0] == make_listing("read")
 
 
-def test_each_change_of_shared_tool_lists_is_read_once_and_none_after_closing(
+def test_each_change_of_shared_tool_lists_is_read_once_and_changes_after_close_are_not_read(
     replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[object] = []

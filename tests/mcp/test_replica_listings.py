@@ -107,7 +107,7 @@ def test_replica_uses_the_tool_list_stored_by_another_replica_without_starting_t
     assert server_states(two) == {"notes": "up"}
 
 
-def test_replica_with_cached_tool_lists_does_not_wait_for_those_in_the_database(
+def test_replica_with_cached_tool_lists_does_not_wait_for_tool_lists_in_the_database(
     open_replica: ReplicaOpener, listing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = listing_entry(listing, trust="off")

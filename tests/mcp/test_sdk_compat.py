@@ -102,7 +102,7 @@ def test_every_private_name_of_the_mcp_sdk_that_toolfold_uses_exists_in_the_inst
     assert is_there, advice(entry.used_by, entry.purpose, f"{entry.owner} has no {entry.name}")
 
 
-def test_every_function_listed_as_user_of_a_private_mcp_sdk_name_exists() -> None:
+def test_every_function_documented_as_using_a_private_mcp_sdk_name_exists() -> None:
     functions = {entry.used_by.partition(" ")[0] for entry in PRIVATE_NAMES}
     assert functions <= set(sdk_compat.__all__)
 

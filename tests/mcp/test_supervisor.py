@@ -473,7 +473,7 @@ async def test_repeated_calls_that_fail_for_a_missing_login_do_not_start_the_bac
             assert server.state_name == "login"
 
 
-async def test_known_secrets_are_redacted_in_errors_of_the_server(tmp_path: Path) -> None:
+async def test_secrets_of_a_server_are_redacted_in_errors_that_the_server_returns(tmp_path: Path) -> None:
     known = {**os.environ, "SERVICE_API_KEY": "open-sesame-42"}
     async with open_supervisor(
         stdio_settings("tell-secret"), tmp_path, environment=known, secrets=["open-sesame-42"]

@@ -195,7 +195,7 @@ class TestModelNames:
         with pytest.raises(ConfigError, match="ANTHROPIC_API_KEY"):
             build_client(ModelName("anthropic", "claude-sonnet-4-6"), config)
 
-    def test_context_limit_of_a_model_is_that_of_the_longest_known_model_name_contained_in_its_name(
+    def test_context_limit_is_taken_from_the_longest_listed_model_name_contained_in_the_name(
         self,
     ) -> None:
         mini, whole = find_limits("openai/o1-mini-2024"), find_limits("o1")

@@ -98,7 +98,7 @@ def test_properties_in_top_level_anyof_of_a_tool_schema_are_merged_into_one_obje
     }
 
 
-def test_tool_schema_without_alternatives_at_the_top_level_is_not_changed_by_simplifying_it() -> None:
+def test_simplify_schema_does_not_change_a_tool_schema_without_top_level_alternatives() -> None:
     assert simplify_schema(SCHEMA) is SCHEMA
 
 
@@ -187,7 +187,7 @@ def test_appending_text_to_a_message_does_not_modify_the_original_message() -> N
         ({"type": "function_call_output", "output": "{}"}, False),
     ],
 )
-def test_message_of_another_role_or_with_only_tool_results_is_not_treated_as_a_user_message(
+def test_message_without_the_role_user_or_with_only_tool_results_is_no_user_message(
     message: Json, expected: bool
 ) -> None:
     assert is_user_message(message) is expected

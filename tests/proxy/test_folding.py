@@ -69,7 +69,7 @@ def converse(
 
 @each_api
 @with_and_without_streaming
-def test_hidden_tool_called_through_the_tool_call_bridge_reaches_the_client_as_a_direct_call(
+def test_call_of_a_hidden_tool_through_tool_call_reaches_the_client_as_a_direct_call(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, requests = converse(served, upstream, api, stream, Say("Let me look.", [FORECAST_CALL]))
@@ -82,7 +82,7 @@ def test_hidden_tool_called_through_the_tool_call_bridge_reaches_the_client_as_a
 
 @each_api
 @with_and_without_streaming
-def test_proxy_answers_calls_of_tool_search_and_tool_describe_and_hides_them_from_the_client(
+def test_proxy_answers_tool_search_and_tool_describe_calls_that_the_client_does_not_see(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     describe = ("tool_describe", {"name": "get_forecast"})

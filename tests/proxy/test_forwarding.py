@@ -361,7 +361,7 @@ def test_client_cookies_and_api_keys_are_not_sent_to_a_provider_with_a_configure
 
 
 @pytest.mark.parametrize("has_upstreams", [True, False])
-def test_error_of_the_default_provider_names_the_setting_that_chooses_another_one(
+def test_connection_error_of_the_default_provider_names_the_setting_proxy_upstreams_if_set(
     tmp_path: Path, upstream: Upstream, has_upstreams: bool
 ) -> None:
     settings = {

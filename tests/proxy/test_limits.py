@@ -126,7 +126,7 @@ def test_one_client_cannot_use_more_than_half_of_the_maximum_number_of_open_requ
     assert len(upstream.received) == 4
 
 
-def test_body_of_a_refused_request_is_not_counted_towards_the_memory_limit_afterwards(
+def test_memory_of_a_refused_request_body_no_longer_counts_towards_the_memory_limit(
     tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "MAX_BODY_BYTES", 50_000)
@@ -271,7 +271,7 @@ def send_limited(
         ("chat/completions", b"no json"),
     ],
 )
-def test_request_whose_reply_cannot_be_counted_is_refused_for_a_user_with_a_daily_limit(
+def test_request_whose_tokens_cannot_be_counted_is_refused_for_a_user_with_a_daily_limit(
     counted: CountedUser, upstream: Upstream, path: str, body: bytes
 ) -> None:
     counted.read_used()
@@ -281,7 +281,7 @@ def test_request_whose_reply_cannot_be_counted_is_refused_for_a_user_with_a_dail
     assert unlimited.status_code == 200
 
 
-def test_request_in_another_encoding_or_method_is_refused_for_a_user_with_a_daily_limit(
+def test_model_request_of_a_user_with_a_daily_limit_must_be_sent_by_post_as_utf_8_json(
     counted: CountedUser, upstream: Upstream
 ) -> None:
     counted.read_used()
@@ -295,7 +295,7 @@ def test_request_in_another_encoding_or_method_is_refused_for_a_user_with_a_dail
     assert send_limited(counted, "chat/completions", BODY, kind=kind).status_code == 200
 
 
-def test_provider_does_not_receive_headers_that_override_the_method(
+def test_headers_that_override_the_http_method_are_not_forwarded_to_the_provider(
     counted: CountedUser, upstream: Upstream
 ) -> None:
     headers = {"x-http-method-override": "POST", "X-HTTP-Method": "POST", "x-method-override": "POST"}
@@ -317,7 +317,7 @@ def test_tokens_of_text_completions_and_embeddings_count_towards_the_daily_limit
 
 @pytest.mark.parametrize("tools", [TOOLS, []], ids=["folded", "forwarded"])
 @pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "not-asked"])
-def test_provider_tells_the_usage_of_a_stream_and_only_clients_that_asked_for_it_receive_it(
+def test_stream_usage_is_always_requested_from_the_provider_but_sent_only_to_clients_that_ask(
     counted: CountedUser, upstream: Upstream, tools: list[Json], is_asked: bool
 ) -> None:
     before = counted.read_used()["tokens_per_day"]
@@ -338,7 +338,7 @@ def test_provider_tells_the_usage_of_a_stream_and_only_clients_that_asked_for_it
     assert counted.read_used()["tokens_per_day"] - before == 7_000
 
 
-def test_long_base64_text_counts_as_input_unless_it_is_an_image_or_a_document(
+def test_base64_text_counts_towards_the_token_limit_unless_it_is_an_image_or_document(
     counted: CountedUser, upstream: Upstream
 ) -> None:
     data = "QUJD" * 25_000
@@ -358,7 +358,7 @@ def test_long_base64_text_counts_as_input_unless_it_is_an_image_or_a_document(
 
 @pytest.mark.parametrize("tools", [TOOLS, []], ids=["folded", "forwarded"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_input_of_a_request_abandoned_before_the_reply_counts_towards_the_limit(
+def test_input_tokens_of_a_request_abandoned_before_the_reply_count_towards_the_daily_limit(
     counted: CountedUser, upstream: Upstream, tools: list[Json], stream: bool
 ) -> None:
     before, gate = counted.read_used()["tokens_per_day"], threading.Event()
@@ -373,7 +373,9 @@ def test_input_of_a_request_abandoned_before_the_reply_counts_towards_the_limit(
     assert used > 4_000
 
 
-def test_refused_request_does_not_count_towards_the_limit(counted: CountedUser, upstream: Upstream) -> None:
+def test_tokens_of_a_request_refused_by_the_provider_do_not_count_towards_the_daily_limit(
+    counted: CountedUser, upstream: Upstream
+) -> None:
     before = counted.read_used()["tokens_per_day"]
     upstream.prepared.append(Prepared(status=400))
     assert send_limited(counted, "chat/completions", BODY).status_code == 400

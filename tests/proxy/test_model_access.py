@@ -85,7 +85,7 @@ def ask(
         (("key:house", "model:house-*"), (), "house-1", True),
     ],
 )
-def test_model_request_is_accepted_only_if_rules_allow_the_user_the_model_and_the_providers_api_key(
+def test_model_request_is_accepted_only_if_access_rules_allow_both_model_and_provider_key(
     served: RunningProxy,
     upstream: Upstream,
     allowed: tuple[str, ...],
@@ -128,7 +128,7 @@ def test_model_request_refused_by_a_team_rule_logs_the_rule_without_revealing_it
         ("files", b"x"),
     ],
 )
-def test_request_without_exactly_one_readable_model_is_refused_for_a_user_limited_to_certain_models(
+def test_request_must_name_exactly_one_model_if_its_user_is_limited_to_certain_models(
     served: RunningProxy, upstream: Upstream, path: str, body: bytes
 ) -> None:
     token = add_user(served, allowed=("model:gpt-*",))
@@ -152,7 +152,7 @@ def test_request_without_exactly_one_readable_model_is_refused_for_a_user_limite
         ("chat/completions", {"model": "gpt-4o "}),
     ],
 )
-def test_request_that_names_a_second_model_in_a_tool_or_a_name_is_refused_for_a_limited_user(
+def test_request_with_a_second_or_malformed_model_name_is_refused_for_a_user_with_model_rules(
     served: RunningProxy, upstream: Upstream, path: str, body: dict[str, object]
 ) -> None:
     token = add_user(served)
@@ -166,7 +166,7 @@ def test_request_that_names_a_second_model_in_a_tool_or_a_name_is_refused_for_a_
     assert not upstream.received
 
 
-def test_second_model_in_a_tool_is_accepted_if_rules_allow_it(
+def test_model_named_in_a_tool_definition_is_accepted_if_access_rules_allow_the_model(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     token = add_user(served, allowed=("model:gpt-*",))
@@ -189,7 +189,7 @@ def test_second_model_in_a_tool_is_accepted_if_rules_allow_it(
         ("text/plain", 403),
     ],
 )
-def test_request_of_a_limited_user_must_have_a_body_that_is_declared_as_json(
+def test_request_of_a_user_limited_to_certain_models_must_be_declared_as_utf_8_json(
     served: RunningProxy, kind: str, status: int
 ) -> None:
     headers = {"x-toolfold-token": add_user(served, allowed=("model:gpt-*",)), "content-type": kind}
@@ -209,7 +209,7 @@ def test_request_of_a_limited_user_must_have_a_body_that_is_declared_as_json(
         ("DELETE", "models/gpt-4o", b"", 403),
     ],
 )
-def test_user_limited_to_certain_models_may_read_only_the_models(
+def test_user_limited_to_certain_models_can_read_only_information_about_these_models(
     served: RunningProxy, upstream: Upstream, method: str, path: str, body: bytes, status: int
 ) -> None:
     headers = {"x-toolfold-token": add_user(served, allowed=("model:gpt-*",))}
@@ -263,7 +263,7 @@ def test_user_can_use_only_explicitly_allowed_models_if_access_is_denied_by_defa
     assert directory.with_team(team).explain_model_refusal("1", "gpt-4o", "openai") == ""
 
 
-def test_model_of_unknown_price_counts_towards_the_cost_limit_at_a_multiple_of_the_highest_listed_price(
+def test_unknown_model_counts_towards_the_cost_limit_at_a_multiple_of_the_highest_price(
     served: RunningProxy, upstream: Upstream, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     token, users = add_user(served), served.tokens.users
@@ -285,7 +285,7 @@ def test_model_of_unknown_price_counts_towards_the_cost_limit_at_a_multiple_of_t
 @pytest.mark.parametrize(
     ("provider", "expected"), [("openai", 17.5), ("anthropic", 6.25 + 25.0), ("ollama", 6.25 + 25.0)]
 )
-def test_model_of_unknown_price_is_charged_a_multiple_of_the_highest_listed_price_of_its_provider(
+def test_model_without_a_listed_price_costs_a_multiple_of_the_highest_price_of_its_provider(
     provider: str, expected: float
 ) -> None:
     assert ModelPrices().charge(["mystery"], provider, MILLION) == pytest.approx(12 * expected)
@@ -310,13 +310,13 @@ def test_model_of_unknown_price_is_charged_a_multiple_of_the_highest_listed_pric
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_model_is_charged_a_listed_price_only_if_its_name_is_that_of_the_listed_model_or_a_smaller_one(
+def test_listed_price_applies_to_dated_or_smaller_variants_of_a_model_but_not_to_others(
     model: str, expected: float
 ) -> None:
     assert ModelPrices().charge([model], "openai", MILLION) == pytest.approx(expected)
 
 
-def test_configured_model_price_overrides_known_and_fallback_prices() -> None:
+def test_configured_model_price_overrides_listed_and_fallback_prices() -> None:
     prices = ModelPrices(
         {
             "local-*": PriceSettings(input=0, output=0),
@@ -327,7 +327,7 @@ def test_configured_model_price_overrides_known_and_fallback_prices() -> None:
     assert prices.find_cost("gpt-4o", MILLION) == pytest.approx(3)
 
 
-def test_only_an_asterisk_is_special_in_model_names_of_prices_and_case_is_ignored() -> None:
+def test_model_names_in_price_settings_ignore_case_and_have_only_the_wildcard_asterisk() -> None:
     prices = ModelPrices(
         {"local-[a]": PriceSettings(input=1, output=2), "Local-*": PriceSettings(input=3, output=4)}
     )

@@ -91,7 +91,7 @@ def test_tool_search_result_consists_of_tool_references_if_the_provider_supports
 
 @each_api
 @with_and_without_streaming
-def test_request_with_tools_deferred_by_the_provider_repeats_all_messages_of_the_previous_request(
+def test_follow_up_request_with_deferred_tools_repeats_all_messages_of_the_previous_request(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, before = converse(served, upstream, api, stream, Say("", [SEARCH]), Say("Here.", [DIRECT]))
@@ -119,7 +119,7 @@ def written_by_client(api: str, seen: Seen) -> list[Json]:
 
 
 @each_api
-def test_provider_that_rejects_natively_deferred_tools_gets_only_bridge_tools_in_later_requests(
+def test_provider_that_rejects_deferred_tools_gets_only_search_tools_in_later_requests(
     tmp_path: Path, upstream: Upstream, api: str
 ) -> None:
     settings = {"proxy.folding": "on", "proxy.native": "on", "tools.rag_embed_model": "light"}
@@ -165,7 +165,7 @@ def test_tools_selected_for_a_message_are_added_to_the_input_with_their_full_cli
     assert after["tools"] == before["tools"]
 
 
-def test_cache_marker_of_a_natively_deferred_tool_is_moved_from_this_tool_to_a_bridge_tool(
+def test_cache_marker_of_a_deferred_tool_is_moved_to_a_tool_that_is_not_deferred(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     mark = {"cache_control": {"type": "ephemeral"}}
@@ -221,7 +221,7 @@ def test_request_with_tools_deferred_by_the_client_is_forwarded_unchanged(
     assert [each.body for each in upstream.received] == [sent]
 
 
-def test_native_tool_deferral_is_by_default_used_only_for_models_that_support_it() -> None:
+def test_provider_side_tool_deferral_is_used_by_default_only_for_models_that_support_deferral() -> None:
     auto, forced, off = NativeForms("auto"), NativeForms("on"), NativeForms("off")
     messages, responses = WIRES["messages"], WIRES["responses"]
     anthropic = Provider("anthropic", "anthropic", "https://api.anthropic.com", 60, True)

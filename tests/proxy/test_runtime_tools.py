@@ -186,7 +186,7 @@ def test_results_of_proxy_tools_are_restored_even_if_the_client_moved_a_cache_ma
 
 
 @each_api
-def test_proxy_tools_and_client_tools_can_both_be_found_and_called_through_the_bridge_tools(
+def test_proxy_tools_and_client_tools_can_be_found_by_tool_search_and_called_by_tool_call(
     tmp_path: Path, upstream: Upstream, api: str
 ) -> None:
     through: tuple[str, Json] = ("tool_call", {"name": NOTE[0], "arguments": NOTE[1]})

@@ -142,7 +142,7 @@ def test_shipped_context_ranker_returns_scores_and_probabilities_with_and_withou
         assert 0 <= ranker.need_probability("and now?", [0.0] * 25, dense=dense) <= 1
 
 
-def test_most_top_hits_for_a_long_message_come_from_the_search_without_earlier_messages() -> None:
+def test_long_message_gets_most_top_hits_from_the_search_that_ignores_earlier_messages() -> None:
     in_context, alone = np.arange(8), np.arange(100, 108)
     words = "archive invoices notify accounting export ledger quarterly summary spreadsheet"
     merged = merge_with_message(in_context, alone, words).tolist()
@@ -170,7 +170,7 @@ def test_request_to_try_again_is_replaced_by_the_earlier_request_before_the_sear
     )
 
 
-def test_repeated_requests_to_try_again_are_replaced_by_the_last_request_of_another_kind() -> None:
+def test_repeated_requests_to_try_again_are_replaced_by_the_last_request_with_its_own_content() -> None:
     context = Context(("what about now?", "try again", "send the report to Ann"))
     assert resolve_repetition("retry", context)[0] == "send the report to Ann"
 
