@@ -467,7 +467,7 @@ class CallScanner(ExpressionReader):
         return not arguments or arguments[0][0].text == "{"
 
     def _source_traits(self) -> frozenset[str]:
-        """Return the keywords `network` and `decoded` if the code downloads or decodes text anywhere."""
+        """Return the keyword `network` if the code downloads anything, and `decoded` if it decodes text."""
         traits = set()
         if self.names & FETCHING_NAMES and any(
             "://" in text or "/" in text or text == GAP for text in self.strings

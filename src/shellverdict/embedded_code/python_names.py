@@ -329,7 +329,7 @@ class PythonNames:
         return None
 
     def find_source_traits(self, node: ast.AST) -> frozenset[str]:
-        """Return the keywords `network` and `decoded` if an expression's text is downloaded or decoded."""
+        """Return the origins of an expression's text: `network` if downloaded, `decoded` if decoded."""
         traits: set[str] = set()
         for inner in ast.walk(node):
             name = (

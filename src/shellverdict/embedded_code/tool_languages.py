@@ -150,7 +150,7 @@ _PUPPET_COMMAND = re.compile(r"exec\s*\{\s*['\"]([^'\"]*)['\"]|command\s*=>\s*['
 
 
 def analyze_dc(code: str) -> CodeAnalysis:
-    """Analyze dc, a calculator that runs the rest of a line after `!` in a shell."""
+    """Analyze code of the calculator dc, which runs the text after `!` in a shell."""
     return _analyze_matches(_DC_COMMAND, code)
 
 

@@ -96,7 +96,7 @@ class Expansion:
         return found
 
     def expand_text(self, parts: Sequence[Part], *, tilde: bool = True) -> Word:
-        """Expand word parts to one word without field splitting, as in assignments and redirections."""
+        """Expand the parts of a word to one word, without field splitting, as in assignments."""
         written: list[str] = []
         for place, part in enumerate(parts):
             if place == 0 and tilde and isinstance(part, Literal) and not part.quoted:
@@ -113,7 +113,7 @@ class Expansion:
         return Word(text) if len(text) <= MAX_TEXT_CHARS else unknown_word(Word(text).taints)
 
     def expand_literal(self, parts: Sequence[Part]) -> Word:
-        """Expand word parts to one word in which wildcards are ordinary characters."""
+        """Expand the parts of a word to one word, in which wildcards are ordinary characters."""
         return self.expand_text(parts).literal
 
     def expand_value(self, assigned: Sequence[Part] | Array) -> Value:

@@ -31,7 +31,7 @@ TOP_LEVEL_CONTEXT = ExecutionContext()
 
 
 class NestedCodeReader(ControlFlowReader):
-    """Reader of code that programs such as `sh -c` run; a subclass analyzes the commands in that code."""
+    """Reader that analyzes code run by programs such as `sh -c`; a subclass analyzes the single commands."""
 
     def __init__(
         self, reading: CommandReading, budget: Budget, span: tuple[int, int], branch_policy: BranchPolicy

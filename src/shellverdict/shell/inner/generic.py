@@ -67,7 +67,7 @@ def read_code_options(reading: ParsedOptions, spec: OptionSpec, wrapper: str) ->
 
 
 def read_helper_program(value: Word, wrapper: str) -> Iterator[InnerCommand]:
-    """Yield the helper program that an option's value names, as a command and as a file to analyze.
+    """Yield the helper program that an option's value names: its command line, and its file to analyze.
 
     The file is left out for programs in system directories.
     """

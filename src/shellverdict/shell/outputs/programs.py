@@ -403,7 +403,7 @@ def _filter_sed(run: ProgramRun, text_input: TextStream) -> TextStream:
 
 
 def _filter_sort(_run: ProgramRun, text_input: TextStream) -> TextStream:
-    """Return the output of `sort` if it is one line; the order of several lines is unknown (locale)."""
+    """Predict the output of `sort`: known only for a single line, because the order depends on the locale."""
     if not text_input.text or len(filters.split_lines(text_input.text)) > 1:
         return unknown_stream(source=text_input)
     return create_stream(text_input.text.rstrip("\n") + "\n", text_input.taints)
