@@ -580,7 +580,7 @@ async def test_call_with_a_tool_name_that_is_not_a_string_returns_an_error(
 
 
 @pytest.mark.parametrize("name", ["todo", "memory", "session_search", "delegate_task"])
-async def test_calling_an_agent_level_tool_without_an_agent_returns_an_error(
+async def test_calling_an_agent_level_tool_such_as_todo_without_an_agent_returns_an_error(
     pipeline: Pipeline, name: str
 ) -> None:
     services: Any = None

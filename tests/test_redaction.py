@@ -146,7 +146,7 @@ def test_ordinary_messages_are_not_changed_by_redaction(text: str) -> None:
         "token=\nrm -rf docs",
     ],
 )
-def test_command_that_is_run_from_a_variable_named_token_or_password_is_not_redacted(
+def test_executed_command_that_looks_like_a_password_or_token_is_not_redacted(
     command: str,
 ) -> None:
     assert Redaction()(command) == command

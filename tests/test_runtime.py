@@ -256,7 +256,7 @@ class TestFunctionCalls:
         assert ran == []
 
     @pytest.mark.parametrize("name", ["todo", "memory", "session_search", "delegate_task"])
-    def test_handle_function_call_of_an_agent_level_tool_without_an_agent_returns_an_error(
+    def test_handle_function_call_of_an_agent_level_tool_such_as_todo_without_an_agent_fails(
         self, name: str, runtime: Runtime
     ) -> None:
         args = {"action": "add", "query": "x", "goal": "x"}

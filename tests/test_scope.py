@@ -336,7 +336,7 @@ def test_narrowed_scope_grants_only_tools_allowed_by_both_the_original_scope_and
 
 @modest
 @given(graphs, homes, name_lists, name_lists)
-def test_arbitrary_scope_grants_the_tools_of_enabled_toolsets_minus_those_of_disabled_toolsets(
+def test_arbitrary_scope_grants_tools_of_enabled_toolsets_that_are_in_no_disabled_toolset(
     graph: Graph, home: list[str], enabled: list[str], disabled: list[str]
 ) -> None:
     toolsets = make_toolsets(graph, home)

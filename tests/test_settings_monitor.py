@@ -95,7 +95,7 @@ WAYS = {
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("way", WAYS)
-def test_settings_change_by_a_command_is_reported_in_the_result_and_blocks_the_next_start(
+def test_settings_change_by_a_terminal_command_is_reported_and_blocks_the_next_start(
     runtime: Runtime, open_test_runtime: RuntimeOpener, home: Path, config_file: Path, way: str
 ) -> None:
     command = WAYS[way].format(file=config_file, folder=home, python=PYTHON)
@@ -111,7 +111,7 @@ def test_settings_change_by_a_command_is_reported_in_the_result_and_blocks_the_n
 
 
 @pytest.mark.parametrize("length", [10, 400_000])
-def test_settings_change_notice_is_a_top_level_key_of_short_and_large_results(
+def test_notice_of_a_settings_change_is_a_top_level_key_of_short_and_large_results(
     runtime: Runtime, config_file: Path, length: int
 ) -> None:
     def write_settings(_: Any) -> dict[str, str]:

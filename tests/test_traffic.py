@@ -119,7 +119,7 @@ def _is_temporary(path: Path, folder: Path) -> bool:
 
 @pytest.mark.thorough(keep=("gateway",))
 @pytest.mark.parametrize("program", ["demo", "search", "gateway"])
-async def test_demo_command_search_command_and_gateway_use_no_network_and_write_only_toolfold_files(
+async def test_demo_and_search_commands_and_the_gateway_use_no_network_and_write_only_toolfold_files(
     program: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     record = tmp_path / "trace"

@@ -84,7 +84,7 @@ def test_tool_name_inside_another_word_is_not_recognised(message: str) -> None:
     assert find_names(message) == []
 
 
-def test_url_ending_with_a_tool_name_does_not_name_the_tool() -> None:
+def test_tool_name_at_the_end_of_a_url_is_not_recognised() -> None:
     assert find_names("open https://example.com/browser_navigate") == []
 
 

@@ -302,7 +302,7 @@ def test_commands_that_start_no_other_program_have_no_inner_commands(line: str) 
     assert find_inner(line) == ()
 
 
-def test_script_of_an_interpreter_is_found_in_a_file_argument_or_on_standard_input() -> None:
+def test_script_that_an_interpreter_runs_is_found_in_a_file_argument_or_on_standard_input() -> None:
     assert find_inner("bash x.sh a") == (
         InnerCommand(source="file", file=Word("x.sh"), arguments=(Word("a"),)),
     )

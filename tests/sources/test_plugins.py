@@ -399,7 +399,7 @@ def test_compiled_submodule_of_a_plugin_package_is_never_loaded_instead_of_its_s
     )
 
 
-def test_installed_package_whose_name_starts_with_toolfold_plugin_is_loaded_as_a_plugin(
+def test_installed_plugin_package_with_the_name_prefix_toolfold_plugin_is_loaded(
     site: Path, user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(user, {"own.py": source("own")})

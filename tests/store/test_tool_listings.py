@@ -102,7 +102,9 @@ class TestContract:
         assert read_listing(stores[0]) == make_listing("read")
         assert read_listing(stores[0], settings) == make_listing("send")
 
-    def test_all_tool_listings_of_a_server_in_files_can_be_deleted(self, tmp_path: Path) -> None:
+    def test_deleting_a_server_deletes_the_tool_listing_files_for_all_its_settings(
+        self, tmp_path: Path
+    ) -> None:
         one, other = ListingCache(tmp_path), ListingCache(tmp_path)
         settings = parse_server_settings({"command": "serve"})
         one.write("notes", SETTINGS, make_listing("read"))

@@ -162,7 +162,7 @@ def test_skills_list_returns_the_user_skill_instead_of_a_project_skill_of_the_sa
 
 
 @pytest.mark.parametrize("path", ["../../evil.py", "/etc/evil", "scripts/../../x", "SKILL.md", "scripts/.x"])
-def test_skill_manage_refuses_to_write_files_outside_the_file_directories_of_a_skill(
+def test_skill_manage_refuses_to_write_a_file_at_a_path_that_skills_may_not_contain(
     session: Session, own: Path, path: str
 ) -> None:
     write_skill(own, "greet", "Greet.")

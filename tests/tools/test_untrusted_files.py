@@ -161,7 +161,7 @@ def test_warning_about_many_untrusted_lines_lists_only_the_first_lines_and_an_el
     assert f"line {2 * MAX_NAMED_LINES + 1}" not in notice
 
 
-def test_system_prompt_mentions_the_marks_around_untrusted_text(runtime: Runtime) -> None:
+def test_system_prompt_mentions_the_markers_of_untrusted_text(runtime: Runtime) -> None:
     prompt = build_system_prompt(runtime.config)
     assert "⟦" in prompt
     assert "`untrusted`" in prompt

@@ -68,7 +68,7 @@ def test_inner_call_of_a_bridged_call_has_the_given_arguments_and_the_id_of_the_
     assert call == ToolCall("read_file", arguments, "id-1")
 
 
-def test_bridged_call_without_the_key_arguments_is_read_as_a_call_without_arguments() -> None:
+def test_bridged_call_without_the_key_arguments_calls_the_tool_without_arguments() -> None:
     assert unwrap_call('{"name": " read_file "}') == ToolCall("read_file", None, "id-1")
 
 

@@ -184,7 +184,7 @@ def test_tools_are_not_deferred_while_the_tool_that_exceeds_the_threshold_is_una
     assert builder.listed_names(window * 2) == ["heavy", "light"]
 
 
-def test_deferral_follows_changes_of_the_context_window_size_between_turns() -> None:
+def test_tools_are_deferred_or_listed_again_when_the_context_window_size_changes() -> None:
     tools = [tool(f"tool_{number}", schema=WORDY) for number in range(3)]
     builder = TurnBuilder(*tools)
     for window in (1_000_000, 100, 50_000, 10, 1_000_000):

@@ -322,7 +322,7 @@ class TestConversations:
         assert selection.names == ("invoice_create", "weather_today")
         assert selection.why["weather_today"] == USED
 
-    def test_only_the_latest_used_tools_stay_selected(self) -> None:
+    def test_only_a_limited_number_of_the_latest_used_tools_stay_selected(self) -> None:
         tools = [tool(f"tool_{number}", "Turns a crank.") for number in range(9)]
         conversation = make_conversation("list the invoices", used=[each.name for each in tools])
         kept = [

