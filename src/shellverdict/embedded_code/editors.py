@@ -187,7 +187,7 @@ def _analyze_vim_command(
         analysis.add_append(argument) if argument.startswith(">>") else analysis.add_overwrite(
             argument.lstrip("+ ")
         )
-    elif name in ("ter", "term", "terminal", "grep", "make", "mak", "lgrep") and argument and name[0] == "t":
+    elif name in ("ter", "term", "terminal") and argument:
         analysis.add_script(argument.lstrip("+ "))
     elif name in ("se", "set", "setl", "setlocal", "let") and (option := _VIM_PROGRAM.search(command)):
         analysis.add_script(f"{option[1].replace(chr(92), '')} {GAP}")

@@ -316,11 +316,11 @@ class Expansion:
         if keyed is not None:
             return keyed
         values = value if isinstance(value, tuple) else (value,)
-        evaluate_arithmetic = self.evaluate_arithmetic(place.literal)
-        if not re.fullmatch(r"-?\d+", evaluate_arithmetic):
+        index = self.evaluate_arithmetic(place.literal)
+        if not re.fullmatch(r"-?\d+", index):
             return unknown_word()
         try:
-            return values[int(evaluate_arithmetic)]
+            return values[int(index)]
         except IndexError:
             return EMPTY
 
@@ -412,8 +412,8 @@ class _FieldBuilder:
             self.add(word)
 
     def add_split(self, value: Value) -> None:
-        for evaluate_arithmetic, word in enumerate(value if isinstance(value, tuple) else (value,)):
-            if evaluate_arithmetic:
+        for index, word in enumerate(value if isinstance(value, tuple) else (value,)):
+            if index:
                 self._close_field()
             self._add_split_text(word)
 

@@ -36,7 +36,7 @@ Summarise = Callable[[str, WriteTranscript], Awaitable[str]]
 """Called with the request and a transcript."""
 
 
-def count_messages(messages: Sequence[Json], counter: TokenCounter) -> int:
+def count_message_tokens(messages: Sequence[Json], counter: TokenCounter) -> int:
     """Estimate the total number of tokens in a list of messages."""
     return sum(counter.text(compact(message)) for message in messages)
 

@@ -15,7 +15,7 @@ from typing import Literal
 from toolfold.agent.compression import (
     KEPT_SHARE,
     WriteTranscript,
-    count_messages,
+    count_message_tokens,
     find_cut,
     write_summary,
 )
@@ -237,14 +237,14 @@ class TurnLoop:
     async def _compress_if_needed(self) -> None:
         window = self._setup.context_tokens or UNKNOWN_CONTEXT_TOKENS
         fixed = self._counter.text(self._history.record.system) + self._tools_tokens
-        if fixed + count_messages(self._history.messages, self._counter) > window * self._compress_at:
+        if fixed + count_message_tokens(self._history.messages, self._counter) > window * self._compress_at:
             await self._compress()
 
     async def _compress(self) -> bool:
         """Replace the oldest messages by a summary; return False if nothing can be replaced."""
         window = self._setup.context_tokens or UNKNOWN_CONTEXT_TOKENS
         history = self._history
-        before = count_messages(history.messages, self._counter)
+        before = count_message_tokens(history.messages, self._counter)
         keep = int(min(window, before) * KEPT_SHARE)
         cut = find_cut(history.entries, history.dialect, self._counter, keep_tokens=keep)
         if not cut:
@@ -259,7 +259,7 @@ class TurnLoop:
                 messages_before=count_before,
                 messages_after=len(history.messages),
                 tokens_before=before,
-                tokens_after=count_messages(history.messages, self._counter),
+                tokens_after=count_message_tokens(history.messages, self._counter),
             )
         )
         return True

@@ -17,6 +17,7 @@ from pathlib import Path
 from toolfold.environments.backend import Backend, Channel, Readiness, TerminalSize
 from toolfold.environments.local_process import LocalProcess
 from toolfold.environments.remote import ResizableProcess, client_variables, run_client
+from toolfold.environments.timeouts import consume_exception
 from toolfold.errors import EnvironmentFailed
 
 CONNECT_TIMEOUT_S = 20.0
@@ -77,7 +78,7 @@ class SshConnection:
         self._client = LocalProcess.start(argv, env=environment, cwd="/")
         self._exit_task = asyncio.ensure_future(self._client.wait())
         self._open_task = asyncio.ensure_future(self._wait_for_home())
-        self._open_task.add_done_callback(_consume_exception)
+        self._open_task.add_done_callback(consume_exception)
 
     @property
     def is_lost(self) -> bool:
@@ -224,12 +225,6 @@ def master_argv(socket: str) -> list[str]:
     """Return the arguments of the ssh client that holds the shared connection at this socket."""
     options = (*_MASTER_OPTIONS, f"ConnectTimeout={int(CONNECT_TIMEOUT_S)}", f"ControlPath={socket}")
     return ["ssh", *(word for option in options for word in ("-o", option))]
-
-
-def _consume_exception(task: asyncio.Future[str]) -> None:
-    """Retrieve a task's exception, so that asyncio does not log it if nobody waits for the task."""
-    if not task.cancelled():
-        task.exception()
 
 
 async def _read_hello(client: LocalProcess) -> str | None:
