@@ -118,7 +118,7 @@ async def test_agent_stream_reports_the_name_of_a_tool_called_through_the_wrappe
         json.dumps(event.to_json())
 
 
-async def test_text_of_a_streamed_answer_is_stored_before_its_event_is_published(
+async def test_each_part_of_a_streamed_answer_is_stored_before_its_text_event_is_published(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     agent = agent_with(runtime, store, "word " * 200)
@@ -285,7 +285,7 @@ async def test_provider_error_ends_the_turn_with_an_error_and_the_next_turn_succ
 
 
 class TestResuming:
-    async def test_request_after_an_agent_restart_begins_with_the_messages_of_the_request_before_the_restart(
+    async def test_first_request_after_an_agent_restart_repeats_the_messages_sent_before_the_restart(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         settings = {"tools": {"selection": "keyword", "rag_placement": "tail"}}

@@ -94,7 +94,7 @@ async def test_mcp_server_added_or_removed_in_code_changes_the_tools_of_the_next
     assert ["mcp_late_echo" in shown(each) for each in model.requests] == [False, True, False]
 
 
-async def test_adding_an_mcp_server_does_not_change_the_sent_tool_definitions_if_tool_search_is_enabled(
+async def test_tool_definitions_sent_with_tool_search_do_not_change_when_an_mcp_server_is_added(
     live: LiveAgent,
 ) -> None:
     settings: dict[str, Any] = {"tools": {"tool_search": "on"}}

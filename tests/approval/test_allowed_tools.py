@@ -211,7 +211,7 @@ class TestChanges:
         set_value(runtime.config.paths.user_file, KEY, ["server:notes"])  # without a record
         assert delete(runtime) == REFUSAL
 
-    def test_allowed_tool_added_by_another_program_stays_ignored_after_toolfold_saves_other_settings(
+    def test_allowed_tool_added_by_another_program_stays_ignored_when_toolfold_saves_settings(
         self, open_notes: OpenNotes
     ) -> None:
         runtime = open_notes()
@@ -245,7 +245,7 @@ class TestSessionGrants:
         assert all(session.call_sync(DELETE, {"text": text}).ok for text in ("one", "two"))
         assert len(asked) == 2
 
-    def test_session_approval_of_a_destructive_tool_does_not_allow_dangerous_commands_in_its_arguments(
+    def test_session_approval_of_a_tool_does_not_allow_dangerous_commands_in_its_arguments(
         self, open_notes: OpenNotes
     ) -> None:
         answers = iter([Answer.SESSION, Answer.DENY])

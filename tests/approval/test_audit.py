@@ -106,7 +106,7 @@ def test_oversized_audit_log_entry_is_truncated_and_marked_as_truncated(tmp_path
     assert (entry["command"], entry["cut"]) == ("ls", True)
 
 
-def test_command_with_lone_surrogates_and_control_characters_can_be_read_back_from_the_audit_log(
+def test_command_with_surrogates_and_control_characters_is_read_back_from_the_audit_log(
     tmp_path: Path,
 ) -> None:
     log = AuditLog(tmp_path)

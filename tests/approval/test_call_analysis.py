@@ -272,7 +272,7 @@ class TestWrittenPaths:
     ) -> None:
         assert analyze(make_tool("write"), {"paths": ["a"] * 5_000}).verdict.unread
 
-    def test_writing_a_startup_file_needs_approval_in_every_mode_and_writing_a_toolfold_file_is_blocked(
+    def test_writing_a_startup_file_always_needs_approval_and_writing_a_toolfold_file_is_blocked(
         self,
     ) -> None:
         chain = DecisionChain(mode="off")

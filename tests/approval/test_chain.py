@@ -110,7 +110,7 @@ def test_harmless_call_of_a_tool_listed_in_a_deny_rule_is_refused() -> None:
 
 
 @check_cases("entry", ["tool:terminals", "rule:delete", "category:disk", "tool:", "", " "])
-def test_deny_rule_for_another_tool_another_danger_rule_or_another_category_does_not_refuse_a_call(
+def test_deny_rule_does_not_refuse_a_call_of_another_tool_or_danger_rule_or_category(
     entry: str,
 ) -> None:
     decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(analysis_of(FLAGGED), SESSION)
@@ -276,7 +276,7 @@ VERDICTS = st.builds(
 
 
 @given(VERDICTS, st.lists(VERDICTS, max_size=3), st.sampled_from(["manual", "smart", "off"]), st.data())
-def test_blocked_denied_or_unparsable_commands_are_never_allowed_by_earlier_approvals_or_mode_off(
+def test_blocked_denied_or_unparsable_commands_are_not_allowed_by_any_approval_or_mode(
     verdict: Verdict, earlier: list[Verdict], mode: Mode, data: st.DataObject
 ) -> None:
     chain = DecisionChain(mode=mode, allowlist=AllowList([COMMAND]))

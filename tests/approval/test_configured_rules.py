@@ -52,7 +52,7 @@ class TestErrorLocation:
         error = self.open_with_error(open_test_runtime)
         assert (error.file, error.line) == (str(tmp_path / "toolfold.yaml"), 3)
 
-    def test_error_for_an_invalid_danger_rule_passed_to_open_runtime_names_the_argument_as_its_source(
+    def test_error_for_an_invalid_danger_rule_passed_to_open_runtime_names_the_argument(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         assert (

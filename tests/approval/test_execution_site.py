@@ -251,7 +251,7 @@ class TestOrderOfDecisions:
         assert decided_by("pkill -9 node", MOUNTED, self.DELETES) is None
         assert decided_by("rm -rf /etc/nginx; pkill -9 node", MOUNTED, self.DELETES) is None
 
-    def test_sandboxed_call_needs_approval_unless_all_findings_are_confined_to_the_sandbox(
+    def test_sandboxed_call_needs_approval_if_any_finding_is_not_confined_to_the_sandbox(
         self,
     ) -> None:
         confined = Finding("delete-tree", "fs-delete", Severity.LOW, "", confined_to="docker")

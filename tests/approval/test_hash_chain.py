@@ -26,7 +26,7 @@ def make_lines(count: int) -> list[str]:
     return lines
 
 
-def test_each_audit_entry_contains_the_hash_of_the_previous_entry_or_a_fixed_first_hash() -> None:
+def test_first_audit_entry_contains_a_fixed_hash_and_others_the_hash_of_the_previous_entry() -> None:
     first, second = (json.loads(line) for line in make_lines(2))
     assert (first["number"], first["previous"]) == (1, FIRST_HASH)
     assert (second["number"], second["previous"]) == (2, first["hash"])

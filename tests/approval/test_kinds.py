@@ -141,7 +141,7 @@ class TestSessionKinds:
             ("git reset --hard", "git discard changes"),
         ],
     )
-    def test_approval_request_offers_to_approve_the_kind_of_risk_and_describes_it_in_words(
+    def test_approval_request_names_the_kind_of_risk_of_a_command_and_offers_to_approve_the_kind(
         self, open_test_runtime: RuntimeOpener, command: str, kind: str
     ) -> None:
         terminal = Terminal(open_test_runtime)

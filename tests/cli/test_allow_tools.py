@@ -87,7 +87,7 @@ def test_approvals_allow_command_reports_an_unknown_tool_or_effect_or_client_nam
     assert read_file_value(notes, KEY) is None
 
 
-def test_approvals_revoke_command_with_a_number_removes_an_allowed_tool_and_keeps_allowed_commands(
+def test_approvals_revoke_command_removes_an_allowed_tool_by_number_and_keeps_allowed_commands(
     notes: Path, toolfold: Toolfold
 ) -> None:
     set_value(notes, "command_allowlist", ["rm -rf build/"])

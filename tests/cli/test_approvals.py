@@ -299,7 +299,7 @@ class TestAtATerminal:
         assert "Fatal" not in shown
         assert code == 130
 
-    def test_permission_stored_by_the_answer_always_can_be_listed_and_revoked_with_approvals_commands(
+    def test_permission_given_by_the_answer_always_is_listed_and_can_be_revoked(
         self, destructive_plugin: Path, toolfold: Toolfold
     ) -> None:
         entry = 'tool:wipe {"what": "all"}'

@@ -269,7 +269,7 @@ class TestInterruption:
         assert victim.exists()
 
     @pytest.mark.thorough
-    def test_ctrl_c_at_an_elicitation_of_an_mcp_server_cancels_the_elicitation_and_the_chat_continues(
+    def test_ctrl_c_cancels_an_elicitation_of_an_mcp_server_and_the_chat_continues(
         self, open_chat: OpenChat, write_script: WriteScript, environment: dict[str, str]
     ) -> None:
         command = json.dumps({"command": sys.executable, "args": [FAULT_SERVER, "--fault", "asks-back"]})

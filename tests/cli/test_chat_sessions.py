@@ -113,7 +113,7 @@ class TestKeptSessions:
 
 
 class TestRunningCalls:
-    def test_running_calls_of_an_agent_and_its_sub_agent_are_listed_separately_if_their_ids_are_equal(
+    def test_running_calls_of_agent_and_sub_agent_with_equal_ids_are_listed_separately(
         self,
     ) -> None:
         lines = CallLines("main")

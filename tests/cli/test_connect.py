@@ -309,7 +309,7 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--http", url, "--yes").code == 0
         assert read_servers(person, "cursor")["toolfold"]["url"] == written
 
-    def test_connect_with_option_replace_does_not_move_other_gateway_entries_of_the_client_to_toolfold(
+    def test_connect_with_option_replace_does_not_move_gateway_entries_of_the_client_to_toolfold(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         toolfold("connect", "cursor", "--name", "one", "--yes")

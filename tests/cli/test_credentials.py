@@ -89,7 +89,7 @@ def test_mcp_logout_deletes_a_stored_login_even_if_the_login_cannot_be_decrypted
     credentials.close()
 
 
-def test_rotate_key_command_encrypts_stored_credentials_with_a_new_key_and_can_remove_the_old_key(
+def test_rotate_key_command_reencrypts_stored_credentials_and_can_remove_the_old_key(
     store: Toolfold, toolfold: Toolfold, home: Path
 ) -> None:
     store("secret", "git", "TOKEN", "--user", "ann")

@@ -324,7 +324,7 @@ def test_eval_report_states_that_all_needed_tools_are_ranked_first_if_no_message
     assert report_lines(run_eval())[-1] == "For every message, the needed tools are ranked first."
 
 
-def test_eval_report_lists_needed_tools_missing_from_the_catalog_at_the_end_of_the_worst_results(
+def test_eval_report_lists_needed_tools_that_are_missing_from_the_catalog_last(
     run_eval: RunEval, queries: Path
 ) -> None:
     gone = {"id": "g", "query": "weather in Oslo", "gold": ["no_such_tool"]}

@@ -84,7 +84,7 @@ def test_learned_forget_command_with_option_all_repairs_a_damaged_file_of_learne
     assert toolfold("learned", "list", "--json").json == []
 
 
-def test_tools_show_command_prints_the_number_and_last_use_of_learned_messages_but_not_the_texts(
+def test_tools_show_command_prints_number_and_last_use_of_learned_messages_but_not_their_text(
     toolfold: Toolfold, learned: Path
 ) -> None:
     learned_part = toolfold("tools", "show", "search_files", "--json").json["learned"]

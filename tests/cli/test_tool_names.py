@@ -77,7 +77,7 @@ def test_tools_disable_and_tools_enable_commands_accept_every_spelling_of_a_tool
     assert "notes_echo" in names_at_the_gateway()
 
 
-def test_tool_disabled_by_its_name_with_prefix_mcp_can_be_enabled_by_its_name_without_the_prefix(
+def test_tool_disabled_by_its_name_with_prefix_can_be_enabled_by_its_name_without_prefix(
     file: Path, toolfold: Toolfold
 ) -> None:
     set_value(file, "tools.disabled", ["mcp_notes_echo"])

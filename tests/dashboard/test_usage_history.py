@@ -145,7 +145,7 @@ def test_usage_entries_are_stored_exactly_once_after_the_store_recovers_from_a_f
     store.close()
 
 
-def test_usage_entries_above_the_memory_limit_are_written_to_a_journal_file_while_the_store_fails(
+def test_usage_entries_above_the_memory_limit_are_written_to_a_file_while_the_store_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolfold.dashboard.recorder.MAX_WAITING_ENTRIES", 5)

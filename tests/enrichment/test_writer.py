@@ -138,7 +138,7 @@ def test_valid_example_messages_are_taken_from_an_otherwise_malformed_model_repl
     assert parse_reply(text, 2) == found
 
 
-def test_prompt_for_example_messages_has_their_number_and_languages_and_a_truncated_tool_definition() -> None:
+def test_prompt_for_example_messages_contains_count_and_languages_and_a_shortened_definition() -> None:
     long = make_tool("long", "word " * 5_000, {f"p{number}": {"type": "string"} for number in range(99)})
     system, text = build_request([long], MessageOptions(count=4, languages=("English", "German", "Thai")))
     assert "write 4 messages" in system

@@ -477,7 +477,7 @@ class TestFileTransfer:
         done = await environment.run("cat real; [ -L link ] && ls -l real | cut -c1-10; ls")
         assert done.output == "new-rwxr-x--x\nlink\nreal\n"
 
-    async def test_concurrent_writes_to_one_file_in_the_environment_leave_the_complete_content_of_one_write(
+    async def test_concurrent_writes_to_one_file_leave_the_complete_content_of_one_of_the_writes(
         self, environment: Environment
     ) -> None:
         texts = [bytes([65 + number]) * 50_000 for number in range(4)]

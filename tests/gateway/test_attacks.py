@@ -562,7 +562,7 @@ _LIST = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
         b"Host: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n",
     ],
 )
-def test_request_for_the_tool_list_with_wrong_or_repeated_or_malformed_http_headers_gets_no_tools(
+def test_tool_list_request_with_wrong_or_repeated_or_malformed_http_headers_gets_no_tools(
     two_servers: RunningGateway, headers: bytes
 ) -> None:
     for path in (b"/mcp", b"http://127.0.0.1/mcp", b"//evil.example/mcp", b"/mcp?token=x"):

@@ -48,7 +48,7 @@ async def test_tool_allowed_for_one_client_in_the_settings_runs_only_with_the_to
         ("cancel", "the client did not answer the question"),
     ],
 )
-async def test_declined_approval_form_is_reported_as_declined_by_the_client_and_not_by_a_person(
+async def test_declined_approval_form_is_reported_as_declined_by_the_client_not_by_a_person(
     tmp_path: Path, revision: str, action: Any, reason: str
 ) -> None:
     async def elicit(_context: Any, _params: Any) -> mcp_types.ElicitResult:
@@ -63,7 +63,7 @@ async def test_declined_approval_form_is_reported_as_declined_by_the_client_and_
 
 
 @both_revisions
-async def test_approval_answered_by_a_client_publishes_one_event_for_the_question_and_one_for_the_answer(
+async def test_approval_by_a_client_publishes_one_event_for_the_question_and_one_for_the_answer(
     tmp_path: Path, revision: str
 ) -> None:
     async def elicit(_context: Any, _params: Any) -> mcp_types.ElicitResult:
@@ -84,7 +84,7 @@ async def test_approval_answered_by_a_client_publishes_one_event_for_the_questio
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_approving_a_tool_for_the_session_allows_later_calls_with_other_arguments_without_asking(
+async def test_session_approval_of_a_tool_by_a_client_allows_later_calls_with_other_arguments(
     tmp_path: Path, revision: str
 ) -> None:
     forms: list[Any] = []

@@ -56,7 +56,7 @@ async def test_gateway_with_few_tools_lists_every_tool_by_its_name_without_the_p
 
 
 @both_revisions
-async def test_read_only_hint_is_set_for_the_tools_tool_search_and_tool_describe_but_not_for_tool_call(
+async def test_read_only_hint_is_set_for_tool_search_and_tool_describe_but_not_for_tool_call(
     large_catalog: RunningGateway, revision: str
 ) -> None:
     async with large_catalog.client(revision) as client:

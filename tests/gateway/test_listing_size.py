@@ -35,7 +35,7 @@ def listed_names(runtime: Runtime) -> set[str]:
 
 
 @pytest.mark.parametrize(("tools", "is_deferred"), [(30, False), (31, True)])
-def test_gateway_with_at_most_30_tools_lists_all_tools_and_with_more_tools_lists_only_search_tools(
+def test_gateway_lists_up_to_30_tools_completely_and_only_search_tools_above_30_tools(
     tmp_path: Path, tools: int, is_deferred: bool
 ) -> None:
     with open_with_tools(tmp_path, tools) as runtime:

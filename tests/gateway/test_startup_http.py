@@ -179,7 +179,7 @@ def raw_client(port: int) -> Iterator[RawClient]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_http_client_receives_the_recorded_tool_list_during_startup_and_its_call_after_startup(
+async def test_http_client_gets_the_recorded_tool_list_during_startup_and_call_results_after_startup(
     home: HttpGatewayHome, revision: str
 ) -> None:
     with home.start():
@@ -280,7 +280,7 @@ def test_tool_lists_are_recorded_only_for_the_most_recently_connected_clients(tm
     assert list(record.clients)[-1] == names[-2]
 
 
-async def test_tool_list_sent_without_a_session_is_not_recorded_for_a_previously_initialized_client(
+async def test_tool_list_of_a_request_without_a_session_is_not_recorded_for_an_earlier_client(
     tmp_path: Path,
 ) -> None:
     async def answer(_scope: Any, receive: Any, send: Any) -> None:

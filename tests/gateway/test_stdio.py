@@ -192,7 +192,7 @@ def test_stdio_gateway_refuses_an_input_line_with_too_many_json_values_and_answe
 
 
 @pytest.mark.thorough
-def test_plugin_in_the_stdio_gateway_reads_empty_stdin_and_its_printed_text_is_written_to_stderr(
+def test_plugin_in_the_stdio_gateway_reads_empty_stdin_and_prints_to_stderr(
     tmp_path: Path, settings: dict[str, str]
 ) -> None:
     (tmp_path / "plugins").mkdir()

@@ -193,7 +193,7 @@ async def test_user_cannot_cancel_a_call_of_another_user(tmp_path: Path) -> None
         assert "slept" in response.text
 
 
-async def test_read_file_tool_refuses_files_of_toolfold_with_users_or_tokens_or_credentials_or_results(
+async def test_read_file_tool_refuses_toolfold_files_such_as_users_and_tokens_and_credentials(
     tenants: Tenants,
 ) -> None:
     runtime = tenants.served.runtime

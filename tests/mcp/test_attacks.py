@@ -179,7 +179,7 @@ def test_opening_an_untrusted_cloned_project_does_not_start_the_mcp_servers_in_i
     assert not mark.exists()
 
 
-def test_lock_file_of_a_project_cannot_accept_tools_of_a_server_in_the_user_settings(
+def test_project_lock_file_cannot_mark_tools_of_a_server_in_the_user_settings_as_accepted(
     tmp_path: Path,
 ) -> None:
     home = tmp_path / "home"

@@ -231,7 +231,7 @@ def test_embedded_text_resource_is_converted_to_a_uri_line_followed_by_the_text(
     assert content.value == "(resource, file:///notes.txt, text/plain)\nhello"
 
 
-def test_media_type_of_an_embedded_resource_determines_if_it_becomes_text_or_image_or_audio_or_file() -> None:
+def test_media_type_of_an_embedded_resource_decides_between_text_image_audio_and_file() -> None:
     kinds = [
         (read_result(resource(blob=encode_base64(b"a,b"), mimeType="text/csv; charset=utf-8")), ()),
         (read_result(resource(blob=encode_base64(b"{}"), mimeType="application/vnd.x+json")), ()),
@@ -291,7 +291,7 @@ def test_images_are_numbered_across_all_messages_of_a_prompt() -> None:
 # -- marked texts ---------------------------------------------------------------------------------------
 
 
-def test_injection_marker_is_applied_to_tool_results_and_to_resources_and_prompts_and_their_lists() -> None:
+def test_injection_marking_applies_to_tool_results_resources_prompts_and_their_lists() -> None:
     def loud(content_text: str) -> str:
         return content_text.upper()
 

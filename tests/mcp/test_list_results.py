@@ -247,7 +247,7 @@ async def test_error_for_an_invalid_initialize_result_contains_the_name_of_the_i
     ],
     ids=json.dumps,
 )
-async def test_has_resources_and_has_prompts_are_true_only_if_the_server_lists_valid_resources_or_prompts(
+async def test_has_resources_and_has_prompts_are_true_only_if_valid_resources_or_prompts_are_listed(
     results: Any, has: tuple[bool, bool], tmp_path: Path
 ) -> None:
     listing = await fetch_listing(tmp_path, tools=[GOOD], **results)

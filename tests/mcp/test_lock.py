@@ -77,7 +77,7 @@ def test_accepting_a_tool_keeps_other_tools_and_servers_in_the_lock_file(lock: L
     assert set(lock.pins("git") or ()) == {"log"}
 
 
-def test_pinning_the_tools_of_a_server_again_does_not_replace_its_accepted_tools_in_the_lock_file(
+def test_pinning_tools_of_a_server_again_keeps_the_accepted_tools_in_the_lock_file(
     lock: LockFile,
 ) -> None:
     LockFile(lock.file).pin_new_server("files", [make_tool("read")])

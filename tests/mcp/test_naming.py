@@ -65,7 +65,7 @@ def test_tool_name_for_gateway_clients_never_starts_with_the_agent_prefix_mcp() 
         assert is_accepted(client)
 
 
-def test_find_own_name_returns_the_tool_name_without_prefix_for_every_spelling_with_a_server_prefix() -> None:
+def test_find_own_name_removes_the_server_prefix_from_every_spelling_of_a_tool_name() -> None:
     names = ToolNames(["git"])
     for spelling in ("push", "git_push", "mcp_git_push", "mcp__git__push"):
         assert names.find_own_name("git", spelling, ["pull", "push"]) == "push"

@@ -246,7 +246,7 @@ def test_tool_description_with_instructions_about_a_tool_of_another_server_is_a_
     assert scan_tool(tool, "text", {"text": [make_tool("send_mail")], "mail": [make_tool("send_mail")]}) == ()
 
 
-def test_tool_name_also_used_by_another_server_is_a_minor_finding_and_a_look_alike_name_is_severe() -> None:
+def test_tool_name_of_another_server_is_a_minor_finding_and_a_look_alike_name_a_severe_one() -> None:
     others = {"files": [make_tool("read_file", "Reads a file.")]}
     for same in ("read_file", "read-file", "readFile"):
         (finding,) = scan_tool(make_tool(same), "other", others)

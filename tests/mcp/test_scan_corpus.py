@@ -117,7 +117,7 @@ def find_grave_alone() -> dict[str, tuple[ScanFinding, ...]]:
 
 
 @check_cases(("half", "floor"), [("seen", 0.86), ("held", 0.74)])
-def test_most_poisoned_corpus_tools_but_at_most_8_percent_of_harmless_corpus_tools_need_a_review(
+def test_most_poisoned_tools_and_at_most_8_percent_of_harmless_corpus_tools_need_a_review(
     half: str, floor: float
 ) -> None:
     held: Counter[bool] = Counter()
@@ -169,7 +169,7 @@ def test_at_most_two_percent_of_the_tools_of_real_servers_have_severe_injection_
 
 
 @pytest.mark.thorough
-def test_at_most_two_percent_of_the_tools_of_all_real_servers_scanned_together_have_severe_findings() -> None:
+def test_at_most_two_percent_of_tools_of_real_servers_scanned_together_have_severe_findings() -> None:
     tools = load_real_tools()
     together: dict[str, list[ListedTool]] = {}
     for server, offer in tools:

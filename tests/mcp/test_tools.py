@@ -44,7 +44,7 @@ def names_of(tools: Iterable[Tool]) -> list[str]:
     return [tool.own_name for tool in tools]
 
 
-def test_tool_built_from_a_server_listing_has_the_listed_name_and_title_and_description_and_schema() -> None:
+def test_tool_built_from_a_server_listing_has_the_listed_name_title_description_and_schema() -> None:
     schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
     (tool,) = build(listed_tool(title="Read a file", inputSchema=schema))
     assert (tool.name, tool.original_name, tool.toolset) == (
@@ -210,7 +210,7 @@ def call_handler(tool: Tool, args: Json) -> Any:
     return content.value
 
 
-def test_tools_for_resources_or_prompts_are_generated_only_if_the_server_has_resources_or_prompts() -> None:
+def test_resource_and_prompt_tools_are_generated_only_if_the_server_has_resources_or_prompts() -> None:
     assert list(auxiliary_tools(Server())) == AUXILIARY_NAMES
     assert list(auxiliary_tools(Server(), Listing())) == []
     assert list(auxiliary_tools(Server(), Listing(has_prompts=True))) == AUXILIARY_NAMES[2:]

@@ -207,7 +207,7 @@ def test_changed_tools_are_usable_before_review_but_cause_warnings_if_the_trust_
     assert trust.check_tools("files", "warn", changed).warnings == ()
 
 
-def test_tool_with_a_prompt_injection_needs_a_review_after_a_change_from_trust_policy_warn_to_pin(
+def test_tool_with_a_prompt_injection_needs_a_review_after_trust_policy_warn_becomes_pin(
     trust: Trust,
 ) -> None:
     trust.check_tools("files", "warn", [make_tool(), make_tool("bad", HIDDEN)])
@@ -217,7 +217,7 @@ def test_tool_with_a_prompt_injection_needs_a_review_after_a_change_from_trust_p
     ] == ["bad"]
 
 
-def test_tools_with_prompt_injections_are_accepted_without_a_lock_file_if_the_trust_policy_is_off(
+def test_trust_policy_off_accepts_tools_with_prompt_injections_and_writes_no_lock_file(
     trust: Trust, file: Path
 ) -> None:
     bad = make_tool("bad", HIDDEN)

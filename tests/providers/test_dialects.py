@@ -394,7 +394,7 @@ def test_interrupted_anthropic_reply_keeps_signed_thinking_blocks_and_drops_unfi
     assert reply.unsent_thinking == "half"
 
 
-def test_interrupted_openai_responses_reply_keeps_reasoning_before_its_message_and_drops_the_rest() -> None:
+def test_interrupted_openai_responses_reply_is_truncated_after_its_last_message() -> None:
     reader = get_dialect("responses").start_reply()
     text = {"type": "output_text", "text": "Well."}
     items: list[Json] = [
@@ -414,7 +414,7 @@ def test_interrupted_openai_responses_reply_keeps_reasoning_before_its_message_a
 
 
 @check_cases("form", DIALECTS)
-def test_reply_interrupted_before_its_first_event_becomes_one_empty_message_in_every_provider_format(
+def test_reply_interrupted_before_its_first_event_becomes_one_empty_message_in_every_format(
     form: DialectName,
 ) -> None:
     reply = get_dialect(form).start_reply().finish(interrupted=True)

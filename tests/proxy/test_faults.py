@@ -472,7 +472,7 @@ def count_events(response: httpx2.Response, kind: str) -> int:
     return response.text.replace('": "', '":"').count(f'"type":"{kind}"')
 
 
-def test_streamed_replies_before_and_after_tool_searches_are_merged_with_one_start_and_one_end_event(
+def test_replies_before_and_after_tool_searches_are_merged_into_one_stream(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     script: Sequence[Say] = (Say("One. ", [SEARCH]), Say("Two. ", [SEARCH]), Say("Three."))

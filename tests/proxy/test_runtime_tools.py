@@ -131,7 +131,7 @@ def test_proxy_tool_call_that_needs_approval_is_refused_without_asking_a_person(
 
 @each_api
 @with_and_without_streaming
-def test_reply_that_calls_client_tools_and_proxy_tools_delivers_only_the_client_calls_to_the_client(
+def test_client_gets_only_the_client_tool_calls_of_a_reply_that_also_calls_proxy_tools(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     forecast: tuple[str, Json] = ("get_forecast", {"city": "Porto", "days": 2})
@@ -318,7 +318,7 @@ def test_session_of_an_idle_conversation_is_closed_unless_a_tool_call_is_running
     assert found[1] is busy
 
 
-def test_opening_a_session_above_the_limit_of_a_client_closes_only_the_oldest_session_of_the_client(
+def test_opening_a_session_above_the_client_limit_closes_only_the_oldest_session_of_the_client(
     served: RunningProxy,
 ) -> None:
     wire = WIRES["messages"]

@@ -94,7 +94,7 @@ def test_search_for_a_message_without_words_raises_no_error_in_any_search_mode(m
     ],
     ids=["megabyte", "mixed scripts", "control characters", "direction marks"],
 )
-def test_tool_is_found_for_a_message_with_control_characters_or_mixed_scripts_or_a_megabyte_of_text(
+def test_tool_is_found_for_a_message_with_control_characters_or_mixed_scripts_or_huge_text(
     mode: Mode, message: str
 ) -> None:
     assert search_tools(CATALOG, message, mode)[0].name == "weather_forecast"
