@@ -118,7 +118,7 @@ def _sort_key(tool: ToolExplanation) -> tuple[bool, int, int, str]:
 
 
 class _LegResults:
-    """Ranks and scores of all tools in keyword search, in similarity search, and in both combined."""
+    """Ranks and scores of all tools per search method (leg): keywords, similarity, and both combined."""
 
     def __init__(self, retriever: Retriever, turn: Turn, message: str) -> None:
         from toolfold.retrieval.learned_messages import LOCAL_CLIENT

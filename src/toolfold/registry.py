@@ -49,7 +49,7 @@ class Snapshot(Mapping[str, Tool]):
         return self._tools.get(name) or next(reversed(self._by_other_name.get(name, ())), None)
 
     def named(self, name: str) -> Sequence[Tool]:
-        """Return all tools with a name: the tool registered under it, then tools with this original name."""
+        """Return the tools with this name: the one registered under it, then others originally named so."""
         others = self._by_other_name.get(name, ())
         real = self._tools.get(name)
         return others if real is None else [real, *(tool for tool in others if tool is not real)]

@@ -328,7 +328,7 @@ class TestRuntime:
         assert self.write_file(open_test_runtime, "a.txt") == ("", [])
         assert (tmp_path / "a.txt").read_text() == "x"
 
-    def test_shell_startup_file_is_written_after_approval(
+    def test_writing_a_shell_startup_file_needs_approval_and_then_succeeds(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path
     ) -> None:
         error, asked = self.write_file(open_test_runtime, ".envrc")

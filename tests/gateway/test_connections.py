@@ -224,7 +224,7 @@ def connect_without_reading(port: int, requests: int) -> socket.socket:
 LARGE = bytes(1_000_000)
 
 
-async def test_gateway_answers_a_client_while_clients_that_read_no_response_use_all_connections(
+async def test_new_client_is_served_although_clients_that_never_read_responses_occupy_all_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     limit = 10

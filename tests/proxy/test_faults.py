@@ -255,7 +255,7 @@ def test_client_gets_status_502_if_the_provider_closes_the_connection_without_a_
 
 @each_api
 @with_and_without_streaming
-def test_malformed_reply_after_a_tool_search_is_forwarded_and_an_error_event_ends_a_stream(
+def test_malformed_reply_after_a_tool_search_is_forwarded_with_an_error_event_if_it_is_streamed(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     headers = EVENT_STREAM if stream else {"content-type": "application/json"}

@@ -170,7 +170,7 @@ def test_request_to_try_again_is_replaced_by_the_earlier_request_before_the_sear
     )
 
 
-def test_repeated_requests_to_try_again_are_replaced_by_the_last_request_with_its_own_content() -> None:
+def test_several_try_again_messages_are_replaced_by_the_last_message_that_states_a_task() -> None:
     context = Context(("what about now?", "try again", "send the report to Ann"))
     assert resolve_repetition("retry", context)[0] == "send the report to Ann"
 

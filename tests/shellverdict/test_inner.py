@@ -409,7 +409,7 @@ def test_awk_variable_set_with_option_v_is_assigned_in_the_analyzed_awk_code() -
     ]
 
 
-def test_shell_command_in_an_ext_url_passed_to_git_clone_is_found() -> None:
+def test_shell_command_in_an_ext_transport_url_passed_to_git_clone_is_found() -> None:
     assert find_inner("git clone 'ext::sh -c rm% -rf% /' x")[0].argv == ("sh", "-c", "rm -rf /")
 
 

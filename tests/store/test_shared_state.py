@@ -265,9 +265,7 @@ class TestLearnedMessages:
         assert (message.text, message.client, message.last_used) == ("where is my parcel", "desk", 20.0)
         assert other.load_totals() == {("desk", "shop", "track"): 2, ("desk", "", ""): 2}
 
-    def test_miss_counts_and_vectors_stored_with_learned_messages_are_shared_by_replicas(
-        self, stores: Pair
-    ) -> None:
+    def test_replicas_share_the_vectors_and_miss_counts_of_learned_messages(self, stores: Pair) -> None:
         one, other = stores
         one.add(make_learned("where is my parcel"), expire_before=0)
         (message,) = one.load()

@@ -327,7 +327,7 @@ def test_user_store_keeps_its_users_in_memory_if_another_program_damages_the_use
     assert store.directory().find_active(user.id) == user
 
 
-def test_gateway_with_a_damaged_users_file_answers_user_tokens_with_status_503(tmp_path: Path) -> None:
+def test_requests_with_a_user_token_get_status_503_if_the_users_file_is_damaged(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
     token = tokens.add("laptop", user_id=tokens.users.add_user("ann").id)
     (tmp_path / "users.json").write_text("{damaged")

@@ -98,7 +98,7 @@ def test_tool_search_and_tool_describe_are_not_listed_as_used_tools_of_a_history
 
 
 @check_cases("arguments", [None, "", "{", "[]", "3", "{}", '{"name": 5}', '{"name": " "}', 7])
-def test_bridged_call_without_a_tool_name_is_ignored_in_a_history(arguments: Any) -> None:
+def test_tool_call_bridge_without_a_tool_name_is_ignored_in_the_history(arguments: Any) -> None:
     assert (
         Conversation.from_messages(
             [{"type": "function_call", "name": "tool_call", "arguments": arguments}]

@@ -218,7 +218,7 @@ class ControlFlowReader(ABC):
     def _evaluate_arithmetic(
         self, words: Iterable[WordNode], state: ShellState, context: ExecutionContext
     ) -> None:
-        """Evaluate the operands of `(( … ))` and `[[ … ]]` as numbers, as a shell would."""
+        """Evaluate the operands of `(( … ))` and of numeric comparisons in `[[ … ]]` as a shell would."""
         expansion = self._create_expansion(state, context)
         for word in words:
             expansion.evaluate_arithmetic(expansion.expand_text(word.parts).literal)

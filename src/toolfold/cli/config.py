@@ -231,7 +231,7 @@ def _settings_file(invocation: Invocation, in_project: bool) -> Path:
 
 
 def _add_project_hint(invocation: Invocation, error: ConfigError) -> ConfigError:
-    """Add a hint to the error if the missing entry is in the project's settings file."""
+    """Add a hint to the error if the entry that was not found is in the project's settings file."""
     from toolfold.config import read_file_value
 
     other = _settings_file(invocation, True)

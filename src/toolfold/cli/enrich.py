@@ -125,7 +125,7 @@ class ModelOptions:
 @click.option(
     "--contribute",
     is_flag=True,
-    help="Print the messages of the named tools in the format of the built-in phrasebook.",
+    help="Print the example messages of the named tools in the format of the built-in phrasebook file.",
 )
 @catalog_options
 @json_option

@@ -39,7 +39,7 @@ def add_limit_command(group: click.Group, kind: str, change_account: ChangeAccou
 
     whose = "all members together use" if kind == "team" else "a user uses"
     command: click.Command = click.command(
-        "limit", help=f"Limit how much {whose}. NUMBER is `none` for no limit. Days begin at 0:00 UTC."
+        "limit", help=f"Limit how much {whose}. Use `none` as NUMBER for no limit. Days begin at 0:00 UTC."
     )(click.pass_obj(limit))
     command.params = [click.Argument(["name"]), *make_limit_options()]
     group.add_command(command)

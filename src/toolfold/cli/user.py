@@ -209,8 +209,8 @@ def _warn_unknown_issuer(invocation: Invocation, name: str, issuer: str) -> None
 _set_command: click.Command = click.command(
     "set",
     help="Change whether a user is an administrator or disabled, the user's identity, or the "
-    "user's limits. Options that are not given stay as they are. NUMBER is `none` for "
-    "no limit.",
+    "user's limits. Options that are not given stay as they are. Use `none` as NUMBER "
+    "for no limit.",
 )(click.pass_obj(set_options))
 _set_command.params = [
     click.Argument(["name"]),

@@ -94,9 +94,8 @@ class GatewaySettings(Section):
     )
     trust_client_approval: bool = Field(
         default=False,
-        description="Run tools that declare themselves destructive without a question, because "
-        "every client asks its own user before each call. Applies to stdio and loopback "
-        "only.",
+        description="Run tools that declare themselves destructive without asking for approval. Only for "
+        "clients that ask their own user before each call. Applies to stdio and loopback only.",
         json_schema_extra=USER_ONLY,
     )
     host: Text = Field(

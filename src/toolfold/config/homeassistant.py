@@ -28,7 +28,7 @@ class HomeAssistantSettings(Section):
     )
     interface: HomeInterface = Field(
         default="rest",
-        description="Interface to use: rest or websocket (needs the extra `homeassistant`).",
+        description="Interface to use: rest, or websocket, which needs the extra `homeassistant`.",
         json_schema_extra=USER_ONLY,
     )
     allowed_domains: tuple[Text, ...] = Field(

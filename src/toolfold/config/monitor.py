@@ -190,7 +190,7 @@ class SettingsMonitor:
         found = []
         with self._lock, contextlib.suppress(OSError):
             for file in sorted(self._notes.iterdir())[:_MAX_CALL_FILES]:
-                pid, began = _note_owner(file)
+                pid, began = _parse_owner(file)
                 is_own = file.name in self._active or file.name in self._left_running
                 if not is_own and pid and _is_running(pid, began):
                     found.append(f"a call of process {pid}")
@@ -419,7 +419,7 @@ def _recover_calls(config: Config, record: SettingsRecord) -> None:
     watched = {str(each.path): each for each in watched_paths(config)}
     with contextlib.suppress(OSError):
         for file in sorted((record.directory / "calls").iterdir())[:_MAX_CALL_FILES]:
-            pid, began = _note_owner(file)
+            pid, began = _parse_owner(file)
             if pid and _is_running(pid, began):
                 continue  # its runtime still checks for changes
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -447,8 +447,8 @@ def _recover_call(noted: dict[str, object], watched: dict[str, WatchedPath], rec
         )
 
 
-def _note_owner(file: Path) -> tuple[int, str]:
-    """Return the id (0 if unknown) and start time of the process that a call's file name contains."""
+def _parse_owner(file: Path) -> tuple[int, str]:
+    """Parse the process id (0 if unknown) and the process start time in the name of a call's file."""
     pid, began = [*file.name.split("-"), "", ""][:2]
     return (int(pid) if pid.isdecimal() else 0), began
 

@@ -154,8 +154,8 @@ class RerankerSettings(Section):
     )
     mode: SearchMode = Field(
         default="rerank",
-        description="How a tool search ranks tools when the embedding service is enabled; `rerank` uses "
-        "the service.",
+        description="Search mode when the embedding service is enabled. Only `rerank` uses the service, to "
+        "reorder the best tools.",
     )
     model: Text = Field(
         default="nomic-embed-text-v2-moe", description="Name of the embedding model that the service runs."

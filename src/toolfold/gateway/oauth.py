@@ -181,7 +181,7 @@ class OAuthResource:
             name=token.name,
             default_team=self._settings.default_team,
         )
-        log.info("a user was created for a new identity of %s", token.issuer)
+        log.info("a user was created for a new identity from the issuer %s", token.issuer)
 
 
 class ResourceMetadataApp:

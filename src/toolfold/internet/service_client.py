@@ -56,7 +56,7 @@ class ServiceClient:
                 status=document.status,
             )
         if document.is_truncated:
-            raise self.error(f"The answer of the {self.name} has more than {self.max_bytes:,} bytes.")
+            raise self.error(f"The response of the {self.name} is larger than {self.max_bytes:,} bytes.")
         return document
 
     async def request_json(self, url: str, **options: Any) -> Any:
@@ -65,13 +65,13 @@ class ServiceClient:
         try:
             return json.loads(document.data)
         except (ValueError, RecursionError):
-            raise self.error(f"The answer of the {self.name} is not valid JSON.") from None
+            raise self.error(f"The response of the {self.name} is not valid JSON.") from None
 
     async def request_object(self, url: str, **options: Any) -> Json:
         """Send a request and return the JSON object of the response."""
         answer = await self.request_json(url, **options)
         if not isinstance(answer, dict):
-            raise self.error(f"The answer of the {self.name} is not a JSON object.")
+            raise self.error(f"The response of the {self.name} is not a JSON object.")
         return answer
 
     def fetcher(self, max_redirects: int) -> Fetcher:

@@ -55,8 +55,8 @@ class OutsideText:
         """Raise Refused if text for another machine contains a secret of this machine."""
         if self.contains_known_secret(text):
             raise Refused(
-                f"{what} contains a secret of this machine (the value of an environment "
-                "variable), which is not sent anywhere. Leave the secret out."
+                f"{what} contains a secret of this machine (the value of an environment variable), "
+                "so nothing was sent. Leave the secret out."
             )
 
 

@@ -105,7 +105,7 @@ def is_shell_setup_command(run: ProgramRun) -> bool:
 
 
 def _has_no_command(run: ProgramRun) -> bool:
-    """Return True if the arguments contain no command to run, unlike `ssh-agent command`."""
+    """Return True if the arguments contain no command to run: `ssh-agent -s`, but not `ssh-agent bash`."""
     if run.name in ("ssh-agent", "gpg-agent"):
         return all(word[:1] == "-" for word in run.argv[1:] if word not in ("-a", "-t"))
     return "exec" not in run.argv[1:2]

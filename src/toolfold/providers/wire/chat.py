@@ -208,7 +208,7 @@ class _ChatStreamMerger(StreamMerger):
         return self._next_index - 1
 
     def _render_delta(self, chunk: Json, choice: Json, delta: Json, visible: list[Json]) -> Iterator[bytes]:
-        """Yield the chunk with visible tool calls only; finish reason and usage are sent later."""
+        """Yield a chunk with only the tool calls for the client; finish reason and usage are sent later."""
         left = {key: value for key, value in delta.items() if key != "tool_calls"}
         if self._is_continued:
             left.pop("role", None)
