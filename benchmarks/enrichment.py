@@ -2,12 +2,14 @@
 
     python benchmarks/enrichment.py                                      # the sample catalog
     python benchmarks/enrichment.py --data DIR [--folds DIR] [--sets A,B] [--plot FILE --peer .741]
+    python benchmarks/enrichment.py --data DIR --peers DIR --peer-python PATH   # beside other retrievers
     python benchmarks/enrichment.py --results FILE --plot FILE           # plot an earlier result (--json)
 
 Messages come from `training/enrichment/SET.jsonl`: lines with `tool` and `messages`, written from definitions
-alone. "Half" gives messages to a random half of the tools and also measures the messages whose tools have
-none, because enriched tools must not displace the others. Sets that the shipped weights were trained on are
-marked with *; `--folds` has weights that were not (`training/README.md`). Times are CPU times of one thread.
+alone; a set is reduced to the tools of its file, and to the queries that need only these. "Half" gives
+messages to a random half of the tools and also measures the messages whose tools have none, because enriched
+tools must not displace the others. Sets that the shipped weights were trained on are marked with *; `--folds`
+has weights that were not (`training/README.md`). Times are CPU times of one thread.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from measuring.peers import ONE_THREAD, print_progress
+from measuring.peers import ONE_THREAD, Kept, Peers, print_progress
 from measuring.quality import SYSTEMS, Quality, System, snapshot
 from measuring.scores import DEEPEST, figures
 from measuring.sets import SAMPLE, Sets, Task
@@ -107,6 +109,27 @@ def search_all(
     return ranked, times
 
 
+def measure_peers(peers: Peers | None, task: Task) -> dict[str, Any]:
+    """Return the figures of other retrievers, which have no use for example messages."""
+    told = {}
+    for peer in peers.names() if peers else ():
+        assert peers is not None
+        print_progress(f"{task.name}: {peer}")
+        told[peer] = peers.quality(peer, task)
+    return told
+
+
+def peer_table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the three best other retrievers of each data set as a Markdown table."""
+    lines = ["| set | best other retrievers: R@5 (R@1) |", "|---|---|"]
+    for name, rows in results.items():
+        scored = [(row["R@5"], row["R@1"], peer) for peer, row in rows["peers"].items() if "R@5" in row]
+        best = sorted(scored, reverse=True)[:3]
+        shown = ", ".join(f"{peer} {_score(five)} ({_score(one)})" for five, one, peer in best)
+        lines.append(f"| {name} | {shown or '–'} |")
+    return "\n".join(lines)
+
+
 def table(results: Mapping[str, Mapping[str, Any]], seen: Mapping[str, bool]) -> str:
     """Return R@5 (R@1) for every data set and search mode as a Markdown table."""
     columns = [*map(str, COUNTS), "half: all", "half: tools without"]
@@ -117,7 +140,7 @@ def table(results: Mapping[str, Mapping[str, Any]], seen: Mapping[str, bool]) ->
             cells = [_pair(rows.get(str(count), {}).get(mode)) for count in COUNTS]
             cells.append(_change(rows, half, mode, "R@5"))
             cells.append(_change(rows, half, mode, "without messages"))
-            label = f"{name}{'*' if seen[name] else ''}"
+            label = f"{name}{'*' if seen[name] else ''} ({rows['tools']:,} tools, {rows['queries']} messages)"
             lines.append(f"| {label} | {mode} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -150,12 +173,19 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         "--half-seed", type=int, default=HALF_SEED, help="random seed of the half of the tools"
     )
     parser.add_argument("--folds", type=Path, help="directory of weights trained without the measured sets")
+    parser.add_argument("--peers", type=Path, help="directory of adapters for other retrievers")
+    parser.add_argument("--peer-python", type=Path, help="Python interpreter with the adapters' dependencies")
+    parser.add_argument("--peer-names", default="", help="comma-separated names of adapters")
+    parser.add_argument("--peer-seconds", type=int, default=120, help="CPU time limit of a peer per set")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"), help="output directory")
     parser.add_argument("--json", type=Path, help="write the whole result to this file")
     parser.add_argument("--results", type=Path, help="read this result of --json instead of measuring")
     parser.add_argument("--plot", type=Path, help="plot R@5 on the sample catalog to this SVG file")
     parser.add_argument("--peer", type=float, help="R@5 of the best other retriever on it, for the plot")
-    return parser.parse_args(arguments)
+    chosen = parser.parse_args(arguments)
+    if bool(chosen.peers) != bool(chosen.peer_python):
+        parser.error("--peers and --peer-python go together")
+    return chosen
 
 
 def main() -> None:
@@ -170,19 +200,30 @@ def main() -> None:
     quality = Quality(Weights(chosen.folds, chosen.out / "vectors"))
     known = [name for name in sets.names() if (chosen.messages / f"{name}.jsonl").exists()]
     names = chosen.sets.split(",") if chosen.sets else known
-    tasks = [sets.task(name, chosen.limit) for name in names]
+    messages = {name: read_messages(chosen.messages / f"{name}.jsonl") for name in names}
+    tasks = [sets.task(name, chosen.limit, only=messages[name]) for name in names]
+    peers = open_peers(chosen)
     results = {
-        task.name: measure_set(
-            quality, task, read_messages(chosen.messages / f"{task.name}.jsonl"), chosen.half_seed
-        )
+        task.name: measure_set(quality, task, messages[task.name], chosen.half_seed)
+        | {"peers": measure_peers(peers, task), "tools": task.tools, "queries": len(task.queries)}
         for task in tasks
     }
     text = table(results, {task.name: quality.weights.has_seen(task) for task in tasks})
+    if peers:
+        text += "\n\n" + peer_table(results)
     (chosen.out / "enrichment.md").write_text(text + "\n", encoding="utf-8")
     print(text)
     if chosen.json:
         chosen.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     plot(results, chosen)
+
+
+def open_peers(chosen: argparse.Namespace) -> Peers | None:
+    if not chosen.peers:
+        return None
+    kept = Kept(chosen.out / "enrichment-peers.json", fresh=False)
+    only = [name for name in chosen.peer_names.split(",") if name]
+    return Peers(chosen.peers, chosen.peer_python, chosen.peer_seconds, kept, only)
 
 
 def plot(results: Mapping[str, Mapping[str, Any]], chosen: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -70,10 +70,23 @@ class Sets:
             raise SystemExit(f"there is no catalog {name!r} in {self._data}")
         return read_json_lines(file, dict, what="a catalog")
 
-    def task(self, name: str, limit: int, distractors: Sequence[str] = ()) -> Task:
-        """Return a data set's messages, with its own tools and distractors from other catalogs."""
+    def task(
+        self,
+        name: str,
+        limit: int,
+        distractors: Sequence[str] = (),
+        *,
+        only: Collection[str] | None = None,
+    ) -> Task:
+        """Return a data set's messages, with its own tools and distractors from other catalogs.
+
+        `only` reduces the set to these tools and to messages that need no other tool.
+        """
         rows = distinct(row for each in (name, *distractors) for row in self.rows(each))
         queries = [query for query in self.queries(name) if query.gold]
+        if only is not None:
+            rows = [row for row in rows if tool_name(row) in only]
+            queries = [query for query in queries if set(query.gold) <= set(only)]
         origins = {tool_name(row): str((row.get("meta") or {}).get("set") or "") for row in rows}
         label = "+".join((name, *distractors))
         return Task(
