@@ -95,7 +95,7 @@ def test_text_to_embed_of_a_tool_with_huge_name_and_description_and_parameters_h
     )
 
 
-def test_parameter_text_includes_referenced_descriptions_and_values_of_any_of_alternatives() -> None:
+def test_parameter_text_includes_descriptions_behind_ref_and_values_inside_anyof() -> None:
     schema = {
         "properties": {
             "unit": {"anyOf": [{"enum": ["celsius", "kelvin"]}, {"type": "null"}]},

@@ -319,7 +319,7 @@ class TestInDatabase:
         logins.save(make_login(), is_new=True)
         database.execute("ALTER TABLE logins ADD CONSTRAINT broken CHECK (updated = 0) NOT VALID")
         logins.save(make_login("token-2"))
-        assert "cannot be stored yet" in caplog.text
+        assert "will be stored later" in caplog.text
         assert logins.find("notes", URL) == make_login("token-2")
         assert other.find("notes", URL) == make_login()
         database.execute("ALTER TABLE logins DROP CONSTRAINT broken")

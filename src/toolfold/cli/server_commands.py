@@ -180,7 +180,7 @@ def find_server_file(invocation: Invocation, name: str, in_project: bool) -> Pat
 
 @contextmanager
 def changing_settings(invocation: Invocation, file: Path) -> Iterator[SettingsRecord]:
-    """Context manager for changing a settings file; yields the record in which to note the change.
+    """Context manager for changing a settings file; yields the log of settings changes.
 
     A project that was trusted before the change stays trusted.
     """

@@ -19,7 +19,7 @@ class ProviderSettings(Section):
     )
     base_url: Text = Field(
         default="",
-        description="Base URL of the API; empty for the default provider of the dialect.",
+        description="Base URL of the API; if empty, that of the default provider for `dialect`.",
         json_schema_extra=USER_ONLY,
     )
     key_env: Text = Field(

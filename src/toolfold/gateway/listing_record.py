@@ -121,7 +121,7 @@ class ListingRecord:
     """How an HTTP gateway was started; None for a gateway over stdio."""
 
     def read(self) -> bool:
-        """Load recorded answers from the record file; return False if the file is invalid or outdated."""
+        """Load the recorded answers to list requests; return False if the file is invalid or outdated."""
         try:
             found = json.loads(_private_content(self.file))
             if found["format"] != FORMAT or found["inputs"] != digest_inputs(map(Path, found["inputs"])):

@@ -400,7 +400,7 @@ class Gateway:
         server: str,
         add_prefixes: Callable[[M, result_namespacing.AddPrefix], M],
     ) -> M | mcp_types.InputRequiredResult:
-        """Return a server's result with prefixed URIs; add the server's name to a request for input.
+        """Return a server's result with prefixed URIs; if it asks the user for input, name the server in it.
 
         Runs in a thread: scanning a large result must not block other clients.
         """

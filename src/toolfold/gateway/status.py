@@ -69,7 +69,7 @@ class StatusFile:
                 return
 
     def _describe_safely(self) -> Json:
-        """Return the gateway's state; empty on an error, such as a concurrent change."""
+        """Return the gateway's state; empty if it cannot be read, for example while it changes."""
         try:
             return self._describe()
         except Exception as error:

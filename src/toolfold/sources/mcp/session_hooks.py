@@ -16,7 +16,7 @@ _MAX_ENTRIES_IN_LOOP = 50
 
 
 def repair_list_results(session: Any, protocol: Callable[[], str], note: Callable[[str], None]) -> None:
-    """Make a session repair list results before validation; call `note` for each problem found."""
+    """Patch a session to repair the results of list requests before validation; `note` gets each problem."""
 
     def wrap(send: SendRawRequest) -> SendRawRequest:
         async def send_and_repair(method: str, *params: Any, **options: Any) -> Any:

@@ -278,7 +278,7 @@ class EncryptedLoginStore(LoginStore):
                 raise
             if is_new:
                 raise ConfigError("the login cannot be stored now: the database does not answer") from None
-            log.warning("the refreshed login for MCP server %r cannot be stored yet: %s", login.server, error)
+            log.warning("the refreshed login for MCP server %r will be stored later: %s", login.server, error)
             self._unsaved.add(self._user_id, login, self._save_again)
 
     def delete(self, server: str) -> DeletedLogins:
