@@ -29,7 +29,7 @@ from measuring.peers import ONE_THREAD, Kept, Peers, print_progress
 from measuring.quality import SYSTEMS, Quality, System, snapshot
 from measuring.scores import DEEPEST, figures
 from measuring.sets import SAMPLE, Sets, Task
-from measuring.weights import Weights
+from measuring.weights import Model, Weights
 
 from toolfold.registry import Snapshot
 
@@ -65,7 +65,11 @@ def enrich(
 
 
 def measure_set(
-    quality: Quality, task: Task, messages: Mapping[str, Sequence[str]], half_seed: int
+    quality: Quality,
+    task: Task,
+    messages: Mapping[str, Sequence[str]],
+    half_seed: int,
+    modes: Sequence[str] = MEASURED,
 ) -> dict[str, Any]:
     """Return R@5 and R@1 of every search mode, by the number of example messages per tool."""
     most = max(map(len, messages.values()))
@@ -73,16 +77,16 @@ def measure_set(
     rows: dict[str, Any] = {}
     for count in (count for count in COUNTS if count <= most):
         print_progress(f"{task.name}: {count} messages per tool")
-        rows[str(count)] = measure_modes(quality, task, enrich(tools, messages, count))
+        rows[str(count)] = measure_modes(quality, task, enrich(tools, messages, count), modes)
     for count in (0, min(3, most)):
         part = enrich(tools, messages, count, 0.5, half_seed)
-        rows[f"half {count}"] = measure_modes(quality, task, part)
+        rows[f"half {count}"] = measure_modes(quality, task, part, modes)
     return rows
 
 
-def measure_modes(quality: Quality, task: Task, enriched: Enriched) -> dict[str, Any]:
+def measure_modes(quality: Quality, task: Task, enriched: Enriched, modes: Sequence[str]) -> dict[str, Any]:
     told: dict[str, Any] = {}
-    for system in (each for each in SYSTEMS if each.name in MEASURED):
+    for system in (each for each in SYSTEMS if each.name in modes):
         ranked, milliseconds = search_all(quality, task, system, enriched.tools)
         bare = [query for query in task.queries if enriched.with_messages.isdisjoint(query.gold)]
         told[system.name] = figures(task.queries, ranked) | {
@@ -136,7 +140,7 @@ def table(results: Mapping[str, Mapping[str, Any]], seen: Mapping[str, bool]) ->
     lines = [f"| set | mode | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
     for name, rows in results.items():
         half = next((key for key in rows if key.startswith("half") and key != "half 0"), "")
-        for mode in MEASURED:
+        for mode in (mode for mode in MEASURED if mode in rows["0"]):
             cells = [_pair(rows.get(str(count), {}).get(mode)) for count in COUNTS]
             cells.append(_change(rows, half, mode, "R@5"))
             cells.append(_change(rows, half, mode, "without messages"))
@@ -177,6 +181,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--peer-python", type=Path, help="Python interpreter with the adapters' dependencies")
     parser.add_argument("--peer-names", default="", help="comma-separated names of adapters")
     parser.add_argument("--peer-seconds", type=int, default=120, help="CPU time limit of a peer per set")
+    parser.add_argument("--modes", default=",".join(MEASURED), help="comma-separated search modes to measure")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"), help="output directory")
     parser.add_argument("--json", type=Path, help="write the whole result to this file")
     parser.add_argument("--results", type=Path, help="read this result of --json instead of measuring")
@@ -203,12 +208,14 @@ def main() -> None:
     messages = {name: read_messages(chosen.messages / f"{name}.jsonl") for name in names}
     tasks = [sets.task(name, chosen.limit, only=messages[name]) for name in names]
     peers = open_peers(chosen)
+    modes = chosen.modes.split(",")
+    models: Sequence[Model] = ("encoder", "light") if "light" in modes else ("encoder",)
     results = {
-        task.name: measure_set(quality, task, messages[task.name], chosen.half_seed)
+        task.name: measure_set(quality, task, messages[task.name], chosen.half_seed, modes)
         | {"peers": measure_peers(peers, task), "tools": task.tools, "queries": len(task.queries)}
         for task in tasks
     }
-    text = table(results, {task.name: quality.weights.has_seen(task) for task in tasks})
+    text = table(results, {task.name: quality.weights.has_seen(task, models) for task in tasks})
     if peers:
         text += "\n\n" + peer_table(results)
     (chosen.out / "enrichment.md").write_text(text + "\n", encoding="utf-8")

@@ -14,7 +14,7 @@ import re
 import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 from toolfold.retrieval.document import clean_text, query_text, split_identifier, tool_text, truncate_text
 
 SAMPLE = Path(__file__).resolve().parent.parent / "src" / "toolfold" / "sample"
+WRITTEN = Path(__file__).resolve().parent / "written"
 FOLDS: dict[str, tuple[str, ...]] = {
     "a": ("bfcl", "dust-mcp", "sealtools"),
     "b": ("acebench-en", "acebench-zh", "toolalpaca-eval", "distractors-mcp"),
@@ -30,6 +31,10 @@ FOLDS: dict[str, tuple[str, ...]] = {
 NEVER = ("bfcl-irrelevance",)  # messages without a tool teach a retriever nothing
 OPEN_LICENCES = frozenset({"MIT", "Apache-2.0", "ISC", "BSD-2-Clause", "BSD-3-Clause"})
 BUCKETS = 4096
+DUPLICATE = 0.85  # similarity of words from which a tool is not a negative of another one
+MERGE_SHARE = 0.3  # of the pairs, with another message of the same tool
+# Languages whose script the encoder's vocabulary covers; it reads the others one unknown token at a time.
+LATIN_LANGUAGES = frozenset({"en", "de", "fr", "es", "pt", "it", "nl", "pl", "tr", "id", "vi"})
 _WORD = re.compile(r"[^\W_]+")
 _SENTENCE = re.compile(r"(?<=[.!?。])\s+")
 _STOP = frozenset(
@@ -98,6 +103,9 @@ class Batch:
     queries: list[str]
     tools: list[str]  # the positives, in the queries' order, then extra negatives
     masked: np.ndarray  # (queries, tools): true where a tool also answers a message
+    places: list[int]  # of the tools in the sampler's list
+    answers: list[frozenset[int]]  # every tool that answers a message
+    merged: dict[int, str] = field(default_factory=dict)  # row of a tool -> another of its messages
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -125,6 +133,26 @@ def load(data: Path, only: Collection[str] | None = None) -> list[Bench]:
         return [load_bench(data)]
     folders = [folder for folder in sorted(data.iterdir()) if list(folder.glob("catalog.jsonl*"))]
     return [load_bench(folder) for folder in folders if only is None or folder.name in only]
+
+
+def add_written(bench: Bench, folder: Path = WRITTEN) -> Bench:
+    """Add the messages that were written for this set's tools, as kinds of their own."""
+    rows = read(folder / f"{bench.name}.jsonl")
+    queries = [_parse_query({"id": f"written-{number}", **row}) for number, row in enumerate(rows)]
+    named = (replace(query, kind=f"written-{query.kind}") for query in queries)
+    return Bench(bench.name, bench.tools, (*bench.queries, *named))
+
+
+def with_written(benches: Iterable[Bench]) -> list[Bench]:
+    """Add a set `written_X` after each set X with written messages: all of them, over the same tools."""
+    every = []
+    for bench in benches:
+        every.append(bench)
+        rows = read(WRITTEN / f"{bench.name}.jsonl")
+        queries = tuple(_parse_query({"id": str(number), **row}) for number, row in enumerate(rows))
+        if queries:
+            every.append(Bench(f"written_{bench.name}", bench.tools, queries))
+    return every
 
 
 def split(benches: Iterable[Bench], held_out: Sequence[str]) -> list[Bench]:
@@ -192,9 +220,17 @@ class Fingerprints:
 class Sampler:
     """Endless source of batches, deterministic for a seed."""
 
-    def __init__(self, benches: Sequence[Bench], seed: int, synthetic: float = 0.2) -> None:
+    def __init__(
+        self,
+        benches: Sequence[Bench],
+        seed: int,
+        synthetic: float = 0.2,
+        languages: Collection[str] | None = None,
+    ) -> None:
+        """Prepare the pairs; `languages` leaves out messages in others, and draws all as one kind."""
         self._random = random.Random(seed)
         self._synthetic = synthetic
+        self._languages = languages
         self.tools: list[Tool] = []
         self._pairs: dict[str, list[Pair]] = defaultdict(list)
         self._by_tool: dict[int, list[Pair]] = defaultdict(list)
@@ -208,6 +244,22 @@ class Sampler:
     def pairs(self) -> list[Pair]:
         """Return all labelled pairs."""
         return [pair for group in self._pairs.values() for pair in group]
+
+    def sample_catalogs(self, max_tools: int) -> list[list[int]]:
+        """Return the tools of each catalog; of larger ones those with messages and a sample of the others."""
+        kept = []
+        for catalog in self._catalogs.values():
+            labelled = [tool for tool in catalog if tool in self._by_tool]
+            others = [tool for tool in catalog if tool not in self._by_tool]
+            self._random.shuffle(labelled)
+            self._random.shuffle(others)
+            kept.append([*labelled, *others][:max_tools])
+        return kept
+
+    def similarity(self, places: Sequence[int], others: Sequence[int]) -> np.ndarray:
+        """Return the similarity of tools' words, to recognise near-duplicates."""
+        prints = self._fingerprints.rows
+        return prints[np.asarray(places)] @ prints[np.asarray(others)].T
 
     def batches(self, size: int, negatives: int) -> Iterator[Batch]:
         """Yield batches of `size` pairs with `negatives` unrelated tools."""
@@ -225,9 +277,11 @@ class Sampler:
         self.tools.extend(bench.tools)
         self._catalogs[bench.name] = list(place.values())
         for query in bench.queries:
+            if self._languages is not None and query.lang not in self._languages:
+                continue
             known = [place[name] for name in query.gold if name in place and name not in query.weak]
             answers = frozenset(known) | {place[name] for name in query.others if name in place}
-            group = f"{bench.name}:{_speaker_of(query)}"
+            group = f"{bench.name}:{query.kind if self._languages else _speaker_of(query)}"
             for tool in known:
                 pair = Pair(query.text, tool, answers, group)
                 self._pairs[group].append(pair)
@@ -272,12 +326,23 @@ class Sampler:
     def _make_batch(self, pairs: Sequence[Pair], extra: Sequence[int]) -> Batch:
         places = [pair.tool for pair in pairs] + list(extra)
         prints = self._fingerprints.rows[places]
-        masked = (prints[: len(pairs)] @ prints.T) > 0.85
+        masked = (prints[: len(pairs)] @ prints.T) > DUPLICATE
         for row, pair in enumerate(pairs):
             masked[row] |= np.fromiter((place in pair.answers for place in places), bool, len(places))
             masked[row, row] = False
         queries = [query_text(vary_query(pair.query, self._random)) for pair in pairs]
-        return Batch(queries, [vary_tool(self.tools[place], self._random) for place in places], masked)
+        tools = [vary_tool(self.tools[place], self._random) for place in places]
+        answers = [pair.answers for pair in pairs]
+        return Batch(queries, tools, masked, places, answers, self._draw_merged(pairs))
+
+    def _draw_merged(self, pairs: Sequence[Pair]) -> dict[int, str]:
+        """Draw another message for some of the tools, as enrichment or use would add it."""
+        merged = {}
+        for row, pair in enumerate(pairs):
+            others = [other.query for other in self._by_tool.get(pair.tool, ()) if other.query != pair.query]
+            if others and self._random.random() < MERGE_SHARE:
+                merged[row] = query_text(self._random.choice(others))
+        return merged
 
 
 def _speaker_of(query: Query) -> str:

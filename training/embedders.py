@@ -29,23 +29,13 @@ class TransformerEmbedder:
         self._session = onnxruntime.InferenceSession(str(folder / "encoder.onnx"), options)
         self._tokenizer = Tokenizer.from_file(str(tokenizer or folder / "tokenizer.json"))
 
-    def embed(self, texts: Sequence[str], limit: int = TOOL_TOKENS, chunk: int = 16) -> np.ndarray:
-        """Return unit vectors in order; texts of similar length are batched together."""
+    def embed(self, texts: Sequence[str], limit: int = TOOL_TOKENS) -> np.ndarray:
+        """Return unit vectors in order, one run for each text."""
         ids = [_truncate_ids(one.ids, limit) for one in self._tokenizer.encode_batch(list(texts))]
-        order = sorted(range(len(ids)), key=lambda place: len(ids[place]))
         vectors = np.empty((len(ids), 384), np.float32)
-        for start in range(0, len(order), chunk):
-            places = order[start : start + chunk]
-            vectors[places] = self._run_batch([ids[place] for place in places])
+        for place, row in enumerate(ids):
+            vectors[place] = self._session.run(["vectors"], {"ids": np.array([row], np.int64)})[0][0]
         return vectors
-
-    def _run_batch(self, rows: Sequence[list[int]]) -> np.ndarray:
-        padded = np.zeros((len(rows), max(map(len, rows))), np.int64)
-        mask = np.zeros_like(padded)
-        for place, row in enumerate(rows):
-            padded[place, : len(row)] = row
-            mask[place, : len(row)] = 1
-        return self._session.run(None, {"ids": padded, "mask": mask})[0]
 
 
 def _truncate_ids(ids: list[int], limit: int) -> list[int]:

@@ -20,7 +20,7 @@ from statistics import fmean
 import numpy as np
 from toolfold.retrieval.document import query_text
 
-from data import FOLDS, NEVER, SAMPLE, Bench, Query, load
+from data import FOLDS, NEVER, SAMPLE, Bench, Query, load, with_written
 from embedders import QUERY_TOKENS, TOOL_TOKENS, StaticEmbedder, TransformerEmbedder
 
 Embedder = TransformerEmbedder | StaticEmbedder
@@ -29,7 +29,7 @@ DEPTHS = (1, 5, 8)
 
 def held_out(benches: Sequence[Bench], fold: str | None) -> list[Bench]:
     """Return the sets to evaluate: those of the fold, and messages written for their tools."""
-    away = FOLDS[fold] if fold else ()
+    away = (*FOLDS[fold], *(f"written_{name}" for name in FOLDS[fold])) if fold else ()
     chosen = []
     for bench in benches:
         queries = [query for query in bench.queries if query.gold]
@@ -68,13 +68,20 @@ def rank(tools: np.ndarray, names: Sequence[str], queries: np.ndarray) -> list[l
     return ranked
 
 
-def judge(bench: Bench, embedder: Embedder, keep: Path | None, label: str) -> dict[str, object]:
-    """Return the scores of an embedder on a set, in total and by kind of message."""
+Known = dict[str, np.ndarray]
+
+
+def judge(bench: Bench, embedder: Embedder, keep: Path | None, label: str, known: Known) -> dict[str, object]:
+    """Return the scores of an embedder on a set, in total and by kind; `known` caches vectors of tools."""
     limit = {"limit": TOOL_TOKENS} if isinstance(embedder, TransformerEmbedder) else {}
     short = {"limit": QUERY_TOKENS} if isinstance(embedder, TransformerEmbedder) else {}
     names = [tool.name for tool in bench.tools]
     started = time.process_time()
-    tools = embedder.embed([tool.text() for tool in bench.tools], **limit)
+    texts = [tool.text() for tool in bench.tools]
+    new = [text for text in dict.fromkeys(texts) if text not in known]
+    if new:
+        known |= dict(zip(new, embedder.embed(new, **limit), strict=True))
+    tools = np.stack([known[text] for text in texts])
     spent = time.process_time() - started
     queries = embedder.embed([query_text(query.text) for query in bench.queries], **short)
     if keep:
@@ -85,7 +92,7 @@ def judge(bench: Bench, embedder: Embedder, keep: Path | None, label: str) -> di
         "queries": len(queries),
         **_mean_scores(bench.queries, ranked),
     }
-    scores["tools_a_second"] = round(len(names) / max(spent, 1e-6))
+    scores["tools_a_second"] = round(len(new) / max(spent, 1e-6))
     kinds = sorted({_kind_of(query) for query in bench.queries})
     if len(kinds) > 1:
         scores["kinds"] = {
@@ -160,10 +167,12 @@ def main() -> None:
     )
     embedders += [StaticEmbedder(chosen.static)] if chosen.static else []
     only = chosen.sets.split(",") if chosen.sets else [*FOLDS.get(chosen.fold, ()), "authored"]
-    for bench in held_out(load(chosen.data, only if chosen.sets or chosen.fold else None), chosen.fold):
-        for embedder in embedders:
+    benches = with_written(load(chosen.data, only if chosen.sets or chosen.fold else None))
+    known: list[Known] = [{} for _ in embedders]
+    for bench in held_out(benches, chosen.fold):
+        for embedder, vectors in zip(embedders, known, strict=True):
             label = chosen.label or embedder.name
-            scores = judge(at_most(bench, chosen.most), embedder, chosen.vectors, label)
+            scores = judge(at_most(bench, chosen.most), embedder, chosen.vectors, label, vectors)
             shown = " ".join(f"{key} {value}" for key, value in scores.items() if key != "kinds")
             print(f"{bench.name:18} {label:14} {shown}", flush=True)
             if chosen.scores:

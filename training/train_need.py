@@ -145,15 +145,10 @@ class Second:
         rows = [row if len(row) <= QUERY_TOKENS else [*row[: QUERY_TOKENS - 1], row[-1]] for row in rows]
         starts = np.r_[0, np.cumsum([len(row) for row in rows])]
         states = np.zeros((starts[-1], 384), np.float16)
-        order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
-        for first in range(0, len(order), 32):
-            places = order[first : first + 32]
-            longest = max(len(rows[place]) for place in places)
-            ids = np.array([rows[place] + [0] * (longest - len(rows[place])) for place in places])
-            mask = np.array([[1] * len(rows[p]) + [0] * (longest - len(rows[p])) for p in places])
-            made = self._session.run(None, {"ids": ids, "mask": mask})[0]
-            for row, place in enumerate(places):
-                states[starts[place] : starts[place + 1]] = made[row, : len(rows[place])]
+        for place, row in enumerate(rows):
+            states[starts[place] : starts[place + 1]] = self._session.run(None, {"ids": np.array([row])})[0][
+                0
+            ]
         return states, starts
 
 

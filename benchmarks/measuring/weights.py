@@ -55,11 +55,11 @@ class Weights:
             groups[self._weights_name(task, query)].append(query)
         return [Part(name, tuple(queries)) for name, queries in sorted(groups.items())]
 
-    def has_seen(self, task: Task) -> bool:
+    def has_seen(self, task: Task, models: Sequence[Model] = MODELS) -> bool:
         """Return True if the weights used for the set were trained on it."""
         if task.name not in self._fold_of and task.name != MIXED:
             return False
-        return self._folds is None or any(self._ranker_file(task.name, model) is None for model in MODELS)
+        return self._folds is None or any(self._ranker_file(task.name, model) is None for model in models)
 
     def has_seen_need(self, name: str) -> bool:
         """Return True if the shipped need classifier was trained on the set."""

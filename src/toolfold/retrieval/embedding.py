@@ -96,7 +96,7 @@ class QueryEncoder(Protocol):
 class Encoder:
     """Small English transformer, trained on pairs of a message and the tool it needs."""
 
-    name = "encoder-2"
+    name = "encoder-3"
 
     def __init__(self, *, threads: int = 1, weights: Traversable | None = None) -> None:
         self._threads, self._weights = threads, weights or shipped_weights()
@@ -196,7 +196,7 @@ class _EncoderOutput(NamedTuple):
 
 def _run_session(session: Any, ids: Sequence[int]) -> _EncoderOutput:
     row = np.array([ids], np.int64)
-    outputs = session.run(None, {"ids": row, "mask": np.ones_like(row)})
+    outputs = session.run(None, {"ids": row})
     return _EncoderOutput(*(each[0] for each in outputs))
 
 
