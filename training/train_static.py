@@ -31,7 +31,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from data import FOLDS, SAMPLE, Sampler, add_written, load, split
+from data import FOLDS, SAMPLE, Sampler, load, split
 from embedders import TransformerEmbedder
 from encoder import base_folder
 
@@ -354,8 +354,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
     model, lessons, tokenizer = distilled(chosen)
-    benches = [add_written(bench) for bench in load(chosen.data)]
-    sampler = Sampler(split(benches, FOLDS.get(chosen.fold, ())), SEED)
+    sampler = Sampler(split(load(chosen.data), FOLDS.get(chosen.fold, ())), SEED)
     contrast(model, sampler, lessons, adam(model, chosen.rate), chosen.steps)
     save(model, tokenizer, chosen.out)
 
