@@ -122,6 +122,19 @@ def test_shell_commands_that_embedded_code_starts_are_found(language: str, code:
 
 
 @check_cases(
+    ("code", "script"),
+    [
+        ("grep x /dev/null; rm -rf /", "grep x /dev/null; rm -rf /"),
+        ("silent lgrepa! x /dev/null; rm -rf / | copen", "grep x /dev/null; rm -rf / "),
+        ("make; rm -rf /", "make ; rm -rf /"),
+        ("lmak -v; rm -rf /", "make -v; rm -rf /"),
+    ],
+)
+def test_arguments_of_vim_commands_that_run_grep_or_make_are_shell_code(code: str, script: str) -> None:
+    assert analyze("vim", code).scripts == (script,)
+
+
+@check_cases(
     ("language", "code"),
     [
         ("python", 'import shutil; shutil.rmtree("/home")'),

@@ -139,6 +139,8 @@ _VIM_PREFIX = re.compile(
 )
 _VIM_RUNS = re.compile(r"(?:r(?:ead)?!?\s*|w(?:rite)?\s+)?!(.*)", re.DOTALL)
 _VIM_WORD = re.compile(r"([a-zA-Z]+3?)(!?)\s*(.*)", re.DOTALL)
+_VIM_SHELL_PROGRAMS = re.compile(r"l?(?:(mak|make)|gre?p?|grepa(?:dd?)?)")
+"""Commands whose arguments vim passes to a program through a shell."""
 _VIM_LANGUAGES = {
     **dict.fromkeys(("py", "python", "py3", "python3", "pyx", "pythonx", "pydo", "py3do"), "python"),
     **dict.fromkeys(("lua", "luado"), "lua"),
@@ -189,6 +191,8 @@ def _analyze_vim_command(
         )
     elif name in ("ter", "term", "terminal") and argument:
         analysis.add_script(argument.lstrip("+ "))
+    elif program := _VIM_SHELL_PROGRAMS.fullmatch(name):
+        analysis.add_script(f"{'make' if program[1] else 'grep'} {argument}")
     elif name in ("se", "set", "setl", "setlocal", "let") and (option := _VIM_PROGRAM.search(command)):
         analysis.add_script(f"{option[1].replace(chr(92), '')} {GAP}")
     elif name in ("exe", "execute", "norm", "normal", "g", "global", "v", "windo", "bufdo", "argdo"):
