@@ -115,12 +115,13 @@ def search_all(
 
 def measure_peers(peers: Peers | None, task: Task) -> dict[str, Any]:
     """Return the figures of other retrievers, which have no use for example messages."""
-    told = {}
-    for peer in peers.names() if peers else ():
-        assert peers is not None
+    if peers is None:
+        return {}
+    results = {}
+    for peer in peers.names():
         print_progress(f"{task.name}: {peer}")
-        told[peer] = peers.quality(peer, task)
-    return told
+        results[peer] = peers.quality(peer, task)
+    return results
 
 
 def peer_table(results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -190,6 +191,10 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     chosen = parser.parse_args(arguments)
     if bool(chosen.peers) != bool(chosen.peer_python):
         parser.error("--peers and --peer-python go together")
+    if unknown := set(chosen.modes.split(",")) - set(MEASURED):
+        parser.error(f"unknown search modes: {', '.join(sorted(unknown))}; known are {', '.join(MEASURED)}")
+    if chosen.plot and not chosen.results and chosen.modes.split(",") != list(MEASURED):
+        parser.error("--plot needs all search modes")
     return chosen
 
 

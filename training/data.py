@@ -135,11 +135,15 @@ def load(data: Path, only: Collection[str] | None = None) -> list[Bench]:
     return [load_bench(folder) for folder in folders if only is None or folder.name in only]
 
 
-def add_written(bench: Bench, folder: Path = WRITTEN) -> Bench:
+def read_written(name: str) -> list[Query]:
+    """Return the messages that were written for a set's tools."""
+    rows = read(WRITTEN / f"{name}.jsonl")
+    return [_parse_query({"id": str(number), **row}) for number, row in enumerate(rows)]
+
+
+def add_written(bench: Bench) -> Bench:
     """Add the messages that were written for this set's tools, as kinds of their own."""
-    rows = read(folder / f"{bench.name}.jsonl")
-    queries = [_parse_query({"id": f"written-{number}", **row}) for number, row in enumerate(rows)]
-    named = (replace(query, kind=f"written-{query.kind}") for query in queries)
+    named = (replace(query, kind=f"written-{query.kind}") for query in read_written(bench.name))
     return Bench(bench.name, bench.tools, (*bench.queries, *named))
 
 
@@ -148,10 +152,8 @@ def with_written(benches: Iterable[Bench]) -> list[Bench]:
     every = []
     for bench in benches:
         every.append(bench)
-        rows = read(WRITTEN / f"{bench.name}.jsonl")
-        queries = tuple(_parse_query({"id": str(number), **row}) for number, row in enumerate(rows))
-        if queries:
-            every.append(Bench(f"written_{bench.name}", bench.tools, queries))
+        if queries := read_written(bench.name):
+            every.append(Bench(f"written_{bench.name}", bench.tools, tuple(queries)))
     return every
 
 
@@ -227,7 +229,7 @@ class Sampler:
         synthetic: float = 0.2,
         languages: Collection[str] | None = None,
     ) -> None:
-        """Prepare the pairs; `languages` leaves out messages in others, and draws all as one kind."""
+        """Prepare the pairs; of messages in `languages` only, if given, drawn by kind instead of language."""
         self._random = random.Random(seed)
         self._synthetic = synthetic
         self._languages = languages
@@ -246,7 +248,7 @@ class Sampler:
         return [pair for group in self._pairs.values() for pair in group]
 
     def sample_catalogs(self, max_tools: int) -> list[list[int]]:
-        """Return the tools of each catalog; of larger ones those with messages and a sample of the others."""
+        """Return the tools of each catalog; of larger ones a sample that prefers tools with messages."""
         kept = []
         for catalog in self._catalogs.values():
             labelled = [tool for tool in catalog if tool in self._by_tool]
@@ -281,7 +283,7 @@ class Sampler:
                 continue
             known = [place[name] for name in query.gold if name in place and name not in query.weak]
             answers = frozenset(known) | {place[name] for name in query.others if name in place}
-            group = f"{bench.name}:{query.kind if self._languages else _speaker_of(query)}"
+            group = f"{bench.name}:{_speaker_of(query) if self._languages is None else query.kind}"
             for tool in known:
                 pair = Pair(query.text, tool, answers, group)
                 self._pairs[group].append(pair)

@@ -25,6 +25,7 @@ from embedders import QUERY_TOKENS, TOOL_TOKENS, StaticEmbedder, TransformerEmbe
 
 Embedder = TransformerEmbedder | StaticEmbedder
 DEPTHS = (1, 5, 8)
+VectorCache = dict[str, np.ndarray]  # vectors of tools by their text
 
 
 def held_out(benches: Sequence[Bench], fold: str | None) -> list[Bench]:
@@ -68,10 +69,9 @@ def rank(tools: np.ndarray, names: Sequence[str], queries: np.ndarray) -> list[l
     return ranked
 
 
-Known = dict[str, np.ndarray]
-
-
-def judge(bench: Bench, embedder: Embedder, keep: Path | None, label: str, known: Known) -> dict[str, object]:
+def judge(
+    bench: Bench, embedder: Embedder, keep: Path | None, label: str, known: VectorCache
+) -> dict[str, object]:
     """Return the scores of an embedder on a set, in total and by kind; `known` caches vectors of tools."""
     limit = {"limit": TOOL_TOKENS} if isinstance(embedder, TransformerEmbedder) else {}
     short = {"limit": QUERY_TOKENS} if isinstance(embedder, TransformerEmbedder) else {}
@@ -92,7 +92,8 @@ def judge(bench: Bench, embedder: Embedder, keep: Path | None, label: str, known
         "queries": len(queries),
         **_mean_scores(bench.queries, ranked),
     }
-    scores["tools_a_second"] = round(len(new) / max(spent, 1e-6))
+    if new:
+        scores["tools_a_second"] = round(len(new) / max(spent, 1e-6))
     kinds = sorted({_kind_of(query) for query in bench.queries})
     if len(kinds) > 1:
         scores["kinds"] = {
@@ -168,7 +169,7 @@ def main() -> None:
     embedders += [StaticEmbedder(chosen.static)] if chosen.static else []
     only = chosen.sets.split(",") if chosen.sets else [*FOLDS.get(chosen.fold, ()), "authored"]
     benches = with_written(load(chosen.data, only if chosen.sets or chosen.fold else None))
-    known: list[Known] = [{} for _ in embedders]
+    known: list[VectorCache] = [{} for _ in embedders]
     for bench in held_out(benches, chosen.fold):
         for embedder, vectors in zip(embedders, known, strict=True):
             label = chosen.label or embedder.name

@@ -1,8 +1,8 @@
 """Write a tuned encoder as an ONNX file that onnxruntime runs without torch.
 
-    python export.py --model /tmp/run --out /tmp/run [--bits 8]
+    python export.py --model /tmp/run --out /tmp/run [--share 0.8]
 
-The graph is written by hand, not traced: fused attention and norms, weights as integers with a scale
+The graph is written by hand, not traced: fused attention, weights as integers with a scale
 per column (`dynamic`) or per block of 32 (`block`), the embedding table as int8 with a scale per row.
 """
 
@@ -86,10 +86,11 @@ class Graph:
 
 
 def build(model: Encoder, style: str) -> onnx.ModelProto:
-    """Build the whole graph: `ids` (rows, tokens) in, `vectors` (rows, 384) of length one out, and the token
-    states of the lowest layers (`states`) and of the last layer (`tokens.last`).
+    """Build the whole graph, from token ids to vectors.
 
-    There is no mask: all texts of a batch have the same number of tokens.
+    Input: `ids` (rows, tokens), without a mask, so that all texts of a batch have the same number of tokens.
+    Outputs: `vectors` (rows, 384) of length one, and the token states of the lowest layers (`states`) and of
+    the last layer (`tokens.last`).
     """
     weights = {key: value.detach().numpy() for key, value in model.state_dict().items()}
     graph = Graph(style)

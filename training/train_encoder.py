@@ -3,7 +3,7 @@
     python train_encoder.py --data ../../shared/bench --out /tmp/run [--fold a] [--steps 300]
 
 Contrastive: each message must find its tool among the batch's tools, which are similar on purpose, and
-among all tools of its catalog, whose vectors are computed again every hundred steps. For some pairs the
+among all tools of its catalog, whose vectors are computed again from time to time. For some pairs the
 tool's vector contains another of its messages, as enrichment adds them.
 With `--fold` the sets of that fold, and everything written over their tools, are never seen.
 """
@@ -91,7 +91,7 @@ class CatalogVectors:
 
 
 def autocast() -> torch.autocast:
-    """Multiply in bfloat16, which takes half the time and changes no score."""
+    """Multiply in bfloat16, which takes about half the time on processors that support it."""
     return torch.autocast("cpu", dtype=torch.bfloat16)
 
 

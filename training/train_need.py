@@ -146,9 +146,8 @@ class Second:
         starts = np.r_[0, np.cumsum([len(row) for row in rows])]
         states = np.zeros((starts[-1], 384), np.float16)
         for place, row in enumerate(rows):
-            states[starts[place] : starts[place + 1]] = self._session.run(None, {"ids": np.array([row])})[0][
-                0
-            ]
+            (made,) = self._session.run(None, {"ids": np.array([row])})
+            states[starts[place] : starts[place + 1]] = made[0]
         return states, starts
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +40,7 @@ HIDDEN = 24
 STEPS = 3_000
 BATCH = 48
 MAX_QUERIES_PER_SET = 500
+WRITTEN_SHARE = 0.25  # most of these messages are indirect, which is not typical
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +156,10 @@ def recall(example: Example, order: Sequence[int], depth: int = 5) -> float:
     return float(np.mean([bool(top & set(gold)) for gold in example.golds]))
 
 
-def train(sets: Sequence[Sequence[Example]], seed: int = 7) -> dict[str, np.ndarray]:
-    """Return the weights of a ranker trained on these sets, each weighted by the square root of its size."""
+def train(sets: Mapping[str, Sequence[Example]], seed: int = 7) -> dict[str, np.ndarray]:
+    """Return the weights of a ranker; each set counts by the square root of its size, written ones less."""
     rng = np.random.default_rng(seed)
-    usable = [[e for e in each if any(e.golds)] for each in sets]
+    usable = [[e for e in each if any(e.golds)] for each in sets.values()]
     every = np.concatenate([e.rows for each in usable for e in each[:100]])
     width = every.shape[1]
     weights = {
@@ -172,7 +173,8 @@ def train(sets: Sequence[Sequence[Example]], seed: int = 7) -> dict[str, np.ndar
     learned = ("inner", "inner_bias", "outer", "direct")
     first = {key: np.zeros_like(weights[key]) for key in learned}
     second = {key: np.zeros_like(weights[key]) for key in learned}
-    share = np.sqrt([len(each) for each in usable])
+    factors = [WRITTEN_SHARE if name.startswith("written_") else 1.0 for name in sets]
+    share = np.sqrt([len(each) for each in usable]) * factors
     for step in range(1, STEPS + 1):
         picks = rng.choice(len(usable), BATCH, p=share / share.sum())
         slopes = _compute_gradients(weights, [usable[p][rng.integers(len(usable[p]))] for p in picks])
@@ -230,7 +232,7 @@ def judged(ranker: Ranker, found: Sequence[Example]) -> dict[str, float]:
 
 
 def _origin(name: str) -> str:
-    """Return the part of a set's name that sets with the same tools or messages share."""
+    """Return the first part of a set's name; sets with the same one are left out together."""
     return name.removeprefix("written_").split("-")[0]
 
 
@@ -251,13 +253,13 @@ def main() -> None:
     sets = {name: examples(name, options.data, options.vectors, near, MAX_QUERIES_PER_SET) for name in names}
     told = {}
     for name in names if not options.final_only else ():
-        weights = train([sets[other] for other in names if _origin(other) != _origin(name)])
+        weights = train({other: sets[other] for other in names if _origin(other) != _origin(name)})
         told[name] = judged(Ranker(weights), sets[name])
         print(name, told[name], flush=True)
         if options.keep:
             options.keep.mkdir(parents=True, exist_ok=True)
             np.savez(options.keep / f"without-{name}.{options.model}.npz", **weights)
-    np.savez(options.out, **train(list(sets.values())))
+    np.savez(options.out, **train(sets))
     if options.scores:
         options.scores.write_text(json.dumps(told, indent=1) + "\n")
 

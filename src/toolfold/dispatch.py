@@ -293,7 +293,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class _NestedCalls:
-    """Runs the tool calls that a tool's handler makes, with the tools of the session's current turn."""
+    """Runs the tool calls that a tool's handler makes, with the tools of the turn in which it started."""
 
     dispatch: Dispatch
     turn: Turn

@@ -94,7 +94,7 @@ def _looks_latin(word: str) -> bool:
 
 def _is_non_latin(letter: str) -> bool:
     """Return True if a letter belongs to another script than Latin; letters such as `é` are Latin."""
-    return letter in _LATIN_LOOKALIKES or not unicodedata.name(letter, "").startswith("LATIN")
+    return not unicodedata.name(letter, "").startswith("LATIN")
 
 
 def _escape_character(character: str) -> str:

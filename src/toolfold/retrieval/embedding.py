@@ -125,8 +125,8 @@ class Encoder:
         end = 1
         for part in parts:
             own = pieces.ids(part, MAX_QUERY_TOKENS)
-            start = _find_sequence(ids, own[1:-1], end) if whole.tokens is not None else None
-            if whole.tokens is None or start is None:
+            start = _find_sequence(ids, own[1:-1], end)
+            if start is None:
                 rows.append(_run_session(session, own).vector)
             else:
                 end = start + len(own) - 2
@@ -185,12 +185,12 @@ def _import_onnxruntime() -> Any:
 
 
 class _EncoderOutput(NamedTuple):
-    """Encoder output for a text: its vector and, with newer models, the hidden states of its tokens."""
+    """Encoder output for a text: its vector and the hidden states of its tokens."""
 
     vector: Matrix
-    states: Matrix | None = None
+    states: Matrix
     """States of the tokens after the lower layers."""
-    tokens: Matrix | None = None
+    tokens: Matrix
     """States of the tokens after the last layer, whose mean is the vector."""
 
 

@@ -118,7 +118,7 @@ _MAKE = parse_spec(
 
 
 def _read_make(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Return the code in make's arguments: `--eval` code, makefiles, and variables that contain commands."""
+    """Yield the code in make's arguments: `--eval` code, makefiles, and variables that contain commands."""
     reading = parse_options(run.argv[1:], _MAKE, stop_at_operand=False)
     if reading.runs_nothing:
         return
