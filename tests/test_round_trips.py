@@ -23,7 +23,7 @@ LETTER, ROOM, CHAT = (
     Query("letter", "search my inbox for the email from Notary Brandt", ("larkpost_search_messages",)),
     Query(
         "room",
-        "book meeting room Juniper tomorrow 14:00-15:30",
+        "create an event tomorrow 14:00-15:30 and book meeting room Juniper for it",
         ("almanac_reserveRoom", "almanac_createEvent"),
     ),
     Query("chat", "thanks, that is all", ()),

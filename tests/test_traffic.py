@@ -84,7 +84,7 @@ async def use_gateway(env: Mapping[str, str], record: Path) -> Trace:
     async with asyncio.timeout(RUN_TIMEOUT_S), Client(server) as client:
         listed = {tool.name for tool in (await client.list_tools()).tools}
         assert "tool_search" in listed
-        found = result_text(await client.call_tool("tool_search", {"query": "repeat what I say"}))
+        found = result_text(await client.call_tool("tool_search", {"query": "reverberation of my voice"}))
         assert "a_echo" in found
         called = await client.call_tool("tool_call", {"name": "a_echo", "arguments": {"text": "hello"}})
         assert "hello" in result_text(called)

@@ -164,7 +164,7 @@ class WebSocketClient:
         try:
             answer = json.loads(await connection.recv())
         except (ValueError, RecursionError):
-            raise HomeAssistantFailed("The response of the Home Assistant server is invalid JSON.") from None
+            raise HomeAssistantFailed("The response of the server is not valid JSON.") from None
         if isinstance(answer, dict) and answer.get("type") == "auth_invalid":
             raise HomeAssistantFailed(_SIGN_IN_REFUSED)
         if not isinstance(answer, dict) or answer.get("type") != wanted:
