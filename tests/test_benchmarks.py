@@ -269,3 +269,28 @@ def test_scale_benchmark_fills_catalogs_with_real_tools_first_and_keeps_earlier_
     assert small["real"] == 40
     assert 277 <= large["real"] < 300  # the sample catalog, and no tool twice
     assert small["recall"] == large["recall"] == 1
+
+
+def test_enrichment_benchmark_measures_only_the_tools_that_have_example_messages(
+    data: Path, peers: Path, tmp_path: Path
+) -> None:
+    catalog = [json.loads(line) for line in (data / "small" / "catalog.jsonl").read_text().splitlines()]
+    queries = [json.loads(line) for line in (data / "small" / "queries.jsonl").read_text().splitlines()]
+    left_out = queries[0]["gold"][0]
+    names = [each["function"]["name"] for each in catalog if each["function"]["name"] != left_out]
+    rows = [{"tool": name, "messages": [f"please use {name} for me"] * 6} for name in names]
+    write(tmp_path / "messages" / "small.jsonl", rows)
+    result = tmp_path / "result.json"
+    program = [sys.executable, str(BENCHMARKS / "enrichment.py"), "--data", str(data), "--sets", "small"]
+    chosen = ["--messages", str(tmp_path / "messages"), "--modes", "keyword", "--out", str(tmp_path / "out")]
+    others = ["--peers", str(peers), "--peer-python", sys.executable, "--peer-names", "first_ones"]
+    done = subprocess.run(
+        [*program, *chosen, *others, "--json", str(result)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    (small,) = json.loads(result.read_text()).values()
+    needed = [row for row in queries if left_out not in row["gold"]]
+    assert (small["tools"], small["queries"]) == (len(catalog) - 1, len(needed))
+    assert {"0", "1", "3", "6"} <= set(small)
+    assert "R@5" in small["peers"]["first_ones"]
+    assert "first_ones" in done.stdout

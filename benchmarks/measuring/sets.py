@@ -89,6 +89,8 @@ class Sets:
             queries = [query for query in queries if set(query.gold) <= set(only)]
         origins = {tool_name(row): str((row.get("meta") or {}).get("set") or "") for row in rows}
         label = "+".join((name, *distractors))
+        if only is not None:
+            label += f"-{len(rows)}-tools"  # another benchmark may use the whole set at the same time
         return Task(
             name=name,
             distractors=tuple(distractors),
