@@ -25,7 +25,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from measuring.peers import ONE_THREAD, Kept, Peers, print_progress
+from measuring.peers import (
+    ONE_THREAD,
+    Peers,
+    add_peer_options,
+    open_peers,
+    print_progress,
+    require_peer_python,
+)
 from measuring.quality import SYSTEMS, Quality, System, snapshot
 from measuring.scores import DEEPEST, figures
 from measuring.sets import SAMPLE, Sets, Task
@@ -178,10 +185,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         "--half-seed", type=int, default=HALF_SEED, help="random seed of the half of the tools"
     )
     parser.add_argument("--folds", type=Path, help="directory of weights trained without the measured sets")
-    parser.add_argument("--peers", type=Path, help="directory of adapters for other retrievers")
-    parser.add_argument("--peer-python", type=Path, help="Python interpreter with the adapters' dependencies")
-    parser.add_argument("--peer-names", default="", help="comma-separated names of adapters")
-    parser.add_argument("--peer-seconds", type=int, default=120, help="CPU time limit of a peer per set")
+    add_peer_options(parser)
     parser.add_argument("--modes", default=",".join(MEASURED), help="comma-separated search modes to measure")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"), help="output directory")
     parser.add_argument("--json", type=Path, help="write the whole result to this file")
@@ -189,8 +193,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--plot", type=Path, help="plot R@5 on the sample catalog to this SVG file")
     parser.add_argument("--peer", type=float, help="R@5 of the best other retriever on it, for the plot")
     chosen = parser.parse_args(arguments)
-    if bool(chosen.peers) != bool(chosen.peer_python):
-        parser.error("--peers and --peer-python go together")
+    require_peer_python(parser, chosen)
     if unknown := set(chosen.modes.split(",")) - set(MEASURED):
         parser.error(f"unknown search modes: {', '.join(sorted(unknown))}; known are {', '.join(MEASURED)}")
     if chosen.plot and not chosen.results and chosen.modes.split(",") != list(MEASURED):
@@ -212,7 +215,7 @@ def main() -> None:
     names = chosen.sets.split(",") if chosen.sets else known
     messages = {name: read_messages(chosen.messages / f"{name}.jsonl") for name in names}
     tasks = [sets.task(name, chosen.limit, only=messages[name]) for name in names]
-    peers = open_peers(chosen)
+    peers = open_peers(chosen, "enrichment-peers.json", fresh=False)
     modes = chosen.modes.split(",")
     models: Sequence[Model] = ("encoder", "light") if "light" in modes else ("encoder",)
     results = {
@@ -228,14 +231,6 @@ def main() -> None:
     if chosen.json:
         chosen.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     plot(results, chosen)
-
-
-def open_peers(chosen: argparse.Namespace) -> Peers | None:
-    if not chosen.peers:
-        return None
-    kept = Kept(chosen.out / "enrichment-peers.json", fresh=False)
-    only = [name for name in chosen.peer_names.split(",") if name]
-    return Peers(chosen.peers, chosen.peer_python, chosen.peer_seconds, kept, only)
 
 
 def plot(results: Mapping[str, Mapping[str, Any]], chosen: argparse.Namespace) -> None:

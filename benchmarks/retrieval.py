@@ -23,7 +23,14 @@ from typing import Any
 
 from measuring import plots, report
 from measuring.need import Need
-from measuring.peers import ONE_THREAD, Kept, Peers, print_progress
+from measuring.peers import (
+    ONE_THREAD,
+    Peers,
+    add_peer_options,
+    open_peers,
+    print_progress,
+    require_peer_python,
+)
 from measuring.quality import Quality
 from measuring.sets import Sets, Task
 from measuring.speed import Speed
@@ -60,10 +67,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         help="maximum number of messages per set with distractors",
     )
     add("--distractor-sets", type=names, help="comma-separated sets to measure with distractors")
-    add("--peers", type=Path, help="directory of adapters for other retrievers")
-    add("--peer-python", type=Path, help="Python interpreter with the adapters' dependencies")
-    add("--peer-names", type=names, default=[], help="comma-separated names of adapters")
-    add("--peer-seconds", type=int, default=120, help="CPU time limit of a peer per set, in seconds")
+    add_peer_options(parser)
     add("--fresh", action="store_true", help="ignore stored results of peers")
     add("--folds", type=Path, help="directory of weights trained without the measured sets")
     add("--parts", type=names, default=list(PARTS), help=f"comma-separated parts: {', '.join(PARTS)}")
@@ -82,8 +86,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     add("--json", type=Path, help="write the whole result to this file")
     chosen = parser.parse_args(arguments)
-    if bool(chosen.peers) != bool(chosen.peer_python):
-        parser.error("--peers and --peer-python go together")
+    require_peer_python(parser, chosen)
     return chosen
 
 
@@ -95,10 +98,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     """Run all parts and return the result."""
     sets = Sets(chosen.data, chosen.out / "catalogs")
     weights = Weights(chosen.folds, chosen.out / "vectors")
-    kept = Kept(chosen.out / "peers.json", fresh=chosen.fresh)
-    peers = None
-    if chosen.peers:
-        peers = Peers(chosen.peers, chosen.peer_python, chosen.peer_seconds, kept, chosen.peer_names)
+    peers = open_peers(chosen, "peers.json", fresh=chosen.fresh)
     ours = Quality(weights)
     result: dict[str, Any] = {}
     if "quality" in chosen.parts:

@@ -19,7 +19,14 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from measuring.peers import ONE_THREAD, Kept, Peers, print_progress
+from measuring.peers import (
+    ONE_THREAD,
+    Peers,
+    add_peer_options,
+    open_peers,
+    print_progress,
+    require_peer_python,
+)
 from measuring.scores import Figures, spread
 from measuring.sets import Sets
 
@@ -42,17 +49,13 @@ def options() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--data", type=Path, help="directory of data sets")
-    add("--peers", type=Path, help="directory of adapters for other retrievers")
-    add("--peer-python", type=Path, help="Python interpreter with the adapters' dependencies")
-    add("--peer-names", default=PEERS, help=f"comma-separated adapters; default: {PEERS}")
-    add("--peer-seconds", type=int, default=120, help="CPU time limit of a peer per catalog, in seconds")
+    add_peer_options(parser, PEERS)
     add("--sizes", default=",".join(map(str, SIZES)), help="comma-separated catalog sizes")
     add("--messages", type=int, default=200, help="number of messages for timing")
     add("--out", type=Path, default=Path("build/benchmarks"), help="directory of catalogs and indexes")
     add("--json", type=Path, help="write the whole result to this file")
     chosen = parser.parse_args()
-    if bool(chosen.peers) != bool(chosen.peer_python):
-        parser.error("--peers and --peer-python go together")
+    require_peer_python(parser, chosen)
     return chosen
 
 
@@ -60,11 +63,7 @@ def measure(chosen: argparse.Namespace) -> list[Figures]:
     """Return one row per catalog size, smallest first, so that larger indexes reuse the vectors."""
     sets = Sets(chosen.data, chosen.out / "catalogs")
     home = chosen.out / "turn-home"
-    peers = None
-    if chosen.peers:
-        kept = Kept(chosen.out / "turn-peers.json", fresh=True)
-        names = chosen.peer_names.split(",")
-        peers = Peers(chosen.peers, chosen.peer_python, chosen.peer_seconds, kept, names)
+    peers = open_peers(chosen, "turn-peers.json", fresh=True)
     sizes = sorted(int(size) for size in chosen.sizes.split(","))
     return [by_size(sets, size, chosen.messages, home, peers) for size in sizes]
 

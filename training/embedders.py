@@ -31,14 +31,15 @@ class TransformerEmbedder:
 
     def embed(self, texts: Sequence[str], limit: int = TOOL_TOKENS) -> np.ndarray:
         """Return unit vectors in order, one run for each text."""
-        ids = [_truncate_ids(one.ids, limit) for one in self._tokenizer.encode_batch(list(texts))]
+        ids = [truncate_ids(one.ids, limit) for one in self._tokenizer.encode_batch(list(texts))]
         vectors = np.empty((len(ids), 384), np.float32)
         for place, row in enumerate(ids):
             vectors[place] = self._session.run(["vectors"], {"ids": np.array([row], np.int64)})[0][0]
         return vectors
 
 
-def _truncate_ids(ids: list[int], limit: int) -> list[int]:
+def truncate_ids(ids: list[int], limit: int) -> list[int]:
+    """Return at most `limit` ids; the last one, [SEP], is kept."""
     return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
 
 

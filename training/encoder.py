@@ -13,6 +13,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from embedders import truncate_ids
+
 LAYERS, HEADS, WIDTH, INNER = 6, 12, 384, 1536
 QUERY_TOKENS, TOOL_TOKENS = 64, 112
 
@@ -143,7 +145,7 @@ def load_tokenizer() -> Tokenizer:
 def token_ids(tokenizer: Tokenizer, texts: Sequence[str], limit: int) -> list[list[int]]:
     """Return ids with [CLS] and [SEP], at most `limit`."""
     encoded = tokenizer.encode_batch(list(texts))
-    return [one.ids if len(one.ids) <= limit else [*one.ids[: limit - 1], one.ids[-1]] for one in encoded]
+    return [truncate_ids(one.ids, limit) for one in encoded]
 
 
 def embed_ids(model: Encoder, ids: Sequence[list[int]], chunk: int = 32) -> Tensor:

@@ -34,13 +34,12 @@ from toolfold.retrieval.text import WordTokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from data import Query, load, read, with_typos
-from embedders import QUERY_TOKENS
+from data import WRITTEN, Query, load, read, with_typos
+from embedders import QUERY_TOKENS, truncate_ids
 from train_ranker import to_tool
 
 WEIGHTS = Path(__file__).resolve().parent.parent / "src" / "toolfold" / "retrieval" / "weights"
 MESSAGES = Path(__file__).resolve().parent / "messages"
-WRITTEN = Path(__file__).resolve().parent / "written"
 WRITTEN_WEIGHT = 0.2  # ten thousand messages must not outweigh the others
 STATES = "blocks.1.two"
 HELD_OUT = "authored"
@@ -141,8 +140,8 @@ class Second:
 
     def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return all rows concatenated, and the start of each text."""
-        rows = [one.ids for one in self._tokenizer.encode_batch([query_text(text) for text in texts])]
-        rows = [row if len(row) <= QUERY_TOKENS else [*row[: QUERY_TOKENS - 1], row[-1]] for row in rows]
+        encoded = self._tokenizer.encode_batch([query_text(text) for text in texts])
+        rows = [truncate_ids(one.ids, QUERY_TOKENS) for one in encoded]
         starts = np.r_[0, np.cumsum([len(row) for row in rows])]
         states = np.zeros((starts[-1], 384), np.float16)
         for place, row in enumerate(rows):

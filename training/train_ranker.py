@@ -34,7 +34,7 @@ from toolfold.retrieval.ranking import (
 )
 from toolfold.retrieval.text import WordTokenizer
 
-from data import FOLDS, Query, load, with_written
+from data import FOLDS, Bench, Query, load, with_written
 
 HIDDEN = 24
 STEPS = 3_000
@@ -54,10 +54,9 @@ class Example:
     """Rankings of the candidates by each leg and by rank fusion."""
 
 
-def examples(name: str, data: Path, vectors: Path, near: Near, most: int) -> list[Example]:
+def examples(name: str, benches: Sequence[Bench], vectors: Path, near: Near, most: int) -> list[Example]:
     """Return the training examples of one set."""
     stored = Stored.read(vectors, name)
-    benches = with_written(load(data))
     bench = next(each for each in benches if name in (each.name, *(f"{each.name}-{fold}" for fold in FOLDS)))
     tools = {tool.name: tool for tool in bench.tools}
     kept = [to_tool(tools[each]) for each in stored.names]
@@ -250,7 +249,8 @@ def main() -> None:
     options = parser.parse_args()
     names = sorted({file.name.split(".")[0] for file in options.vectors.glob("*.encoder.npz")})
     near = polyglot() if options.model == "encoder" else light
-    sets = {name: examples(name, options.data, options.vectors, near, MAX_QUERIES_PER_SET) for name in names}
+    benches = with_written(load(options.data))
+    sets = {name: examples(name, benches, options.vectors, near, MAX_QUERIES_PER_SET) for name in names}
     told = {}
     for name in names if not options.final_only else ():
         weights = train({other: sets[other] for other in names if _origin(other) != _origin(name)})

@@ -5,6 +5,7 @@ A peer's results do not depend on Toolfold, so they are stored in a file and mea
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -178,3 +179,27 @@ def _last_line(text: str) -> str:
 def print_progress(text: str) -> None:
     """Print progress to standard error."""
     print(text, file=sys.stderr, flush=True)
+
+
+def add_peer_options(parser: argparse.ArgumentParser, names: str = "") -> None:
+    """Add the options that choose other retrievers; `names` is the default of `--peer-names`."""
+    add = parser.add_argument
+    add("--peers", type=Path, help="directory of adapters for other retrievers")
+    add("--peer-python", type=Path, help="Python interpreter with the adapters' dependencies")
+    add("--peer-names", default=names, help=f"comma-separated names of adapters; default: {names or 'all'}")
+    add("--peer-seconds", type=int, default=120, help="CPU time limit of a peer per set, in seconds")
+
+
+def require_peer_python(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
+    """End the program with an error if only one of `--peers` and `--peer-python` is given."""
+    if bool(chosen.peers) != bool(chosen.peer_python):
+        parser.error("--peers and --peer-python go together")
+
+
+def open_peers(chosen: argparse.Namespace, file: str, *, fresh: bool) -> Peers | None:
+    """Return the chosen retrievers, whose results are stored in `file` of the output directory, or None."""
+    if not chosen.peers:
+        return None
+    kept = Kept(chosen.out / file, fresh=fresh)
+    names = [name for name in chosen.peer_names.split(",") if name]
+    return Peers(chosen.peers, chosen.peer_python, chosen.peer_seconds, kept, names)
