@@ -149,6 +149,7 @@ def test_benchmark_subprocess_reports_memory_and_the_times_to_start_and_to_apply
             str(tmp_path / "job.json"),
             str(tmp_path / "answer.json"),
         ],
+        env={**os.environ, "PYTHONPATH": str(BENCHMARKS)},
         check=True,
     )
     answer = json.loads((tmp_path / "answer.json").read_text())
@@ -217,7 +218,8 @@ def test_enrichment_benchmark_reports_recall_for_each_number_of_example_messages
         check=True,
     )
     result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["small"]
-    assert set(result) == {"0", "1", "3", "6", "half 0", "half 3"}
+    assert set(result) == {"0", "1", "3", "6", "half 0", "half 3", "peers", "tools", "queries"}
+    assert (result["peers"], result["tools"]) == ({}, len(names))
     assert all(0 <= result["6"][mode]["R@5"] <= 1 for mode in ("keyword", "semantic", "default", "light"))
     assert done.stdout == (tmp_path / "out" / "enrichment.md").read_text(encoding="utf-8")
 
