@@ -62,7 +62,9 @@ def test_request_body_and_response_body_are_forwarded_byte_for_byte(
     served: RunningProxy, upstream: Upstream, path: str, body: bytes
 ) -> None:
     answer = b'{"ok":  true, "text": "\\u00e9"}\n'
-    upstream.prepared.append(Prepared([answer], headers={"content-type": "application/json", "x-id": "7"}))
+    upstream.prepared.append(
+        Prepared([answer], headers={"content-type": "application/json", "x-request-id": "7"})
+    )
     response = post(served, path, body, authorization="Bearer sk-client", openai_organization="org")
     (received,) = upstream.received
     assert received.body == body
@@ -70,7 +72,7 @@ def test_request_body_and_response_body_are_forwarded_byte_for_byte(
     assert received.header("authorization") == "Bearer sk-client"
     assert received.header("openai-organization") == "org"
     assert response.content == answer
-    assert response.headers["x-id"] == "7"
+    assert response.headers["x-request-id"] == "7"
 
 
 def test_client_gets_each_stream_event_before_the_provider_has_sent_the_next_event(

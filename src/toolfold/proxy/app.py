@@ -37,6 +37,7 @@ from toolfold.proxy.access import AdmittedClient, admit_client, require_single_k
 from toolfold.proxy.catalogs import Catalogs
 from toolfold.proxy.folding import Fold, Folder
 from toolfold.proxy.forwarding import UpstreamConnections, UpstreamFailed, UpstreamResponse, relay_response
+from toolfold.proxy.inert_responses import add_safe_headers, require_program
 from toolfold.proxy.json_bodies import has_body
 from toolfold.proxy.model_access import limits_models, require_allowed_model
 from toolfold.proxy.model_prices import ModelPrices
@@ -165,12 +166,14 @@ class Proxy:
         """Answer one HTTP request to the model proxy."""
         if scope["type"] != "http":
             return
+        send = add_safe_headers(send)
         path = scope["path"].removeprefix("/v1/")
         family: Family = "openai"
         try:
             headers = parse_headers(scope)
             require_single_keys(scope["headers"])
             family = _find_family(path, headers)
+            require_program(headers)
             admitted = await admit_client(self._policy, headers)
             _require_plain_path(path)
             self._require_free_slot(admitted)

@@ -1,4 +1,4 @@
-"""Send HTTP requests to model providers and forward their responses unchanged.
+"""Send HTTP requests to model providers and forward the content of their responses unchanged.
 
 Reads nothing but headers. A response is passed on in the pieces in which it arrives, and the provider's
 connection is closed when the client goes away.
@@ -23,14 +23,14 @@ from toolfold.http_connections import (
     ExchangeFailed,
     Origin,
 )
-from toolfold.proxy.upstreams import HOP_HEADERS, Headers, Upstream
+from toolfold.proxy.inert_responses import select_safe_headers
+from toolfold.proxy.upstreams import Headers, Upstream
 
 if TYPE_CHECKING:
     import httpx2
 
 CONNECT_TIMEOUT_S = 20.0
 MAX_PROBLEM_CHARS = 300
-_OWN_RESPONSE_HEADERS = frozenset(name.encode() for name in (*HOP_HEADERS, "date"))  # the server's own
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _TARGET = re.compile(r"[!-~]+")
@@ -214,8 +214,7 @@ async def relay_response(
 
 def select_response_headers(response: UpstreamResponse) -> Headers:
     """Return the headers of a provider's response that are forwarded to the client."""
-    lowered = [(name.lower(), value) for name, value in response.headers]
-    return [each for each in lowered if each[0] not in _OWN_RESPONSE_HEADERS]
+    return select_safe_headers(response.status_code, response.headers)
 
 
 def _describe_failure(error: Exception, upstream: Upstream, *, is_timeout: bool) -> UpstreamFailed:
