@@ -84,39 +84,45 @@ class Judge:
 
         `variables` are shell variables set by earlier commands (see `Verdict.leaves`).
         """
+        try:
+            return self._judge_command(command, cwd or CURRENT_DIRECTORY, variables)
+        except Exception:
+            return _failure_verdict(command)
+
+    def _judge_command(self, command: str, cwd: str, variables: Mapping[str, Word]) -> Verdict:
         paths, budget = self._paths.with_fresh_limits(), Budget()
-        reading = self._read_command(command, paths, cwd or CURRENT_DIRECTORY, variables, budget)
-        if reading is None:
-            return Verdict(command, (_failure_finding(command),), unread=True)
+        reading = _read_command(command, paths, cwd, variables, budget)
         runs = _unique_runs(reading.runs)
         if any(_moves_files(run) for run in runs):
             paths = paths.without_disk_checks()
         findings = list(self._collect_findings(command, reading.effects, runs[:MAX_RUNS], paths))
         unread = reading.is_incomplete or len(runs) > MAX_RUNS or any(f.rule == FAILED for f in findings)
         if not findings and not unread:
-            findings += self._judge_embedded(reading, runs, paths, cwd or CURRENT_DIRECTORY, budget)
+            findings += self._judge_embedded(reading, runs, paths, cwd, budget)
             unread = any(f.rule in (FAILED, TOO_LONG.rule) for f in findings)
         if reading.is_incomplete or len(runs) > MAX_RUNS:
             findings.append(replace(TOO_LONG, span=(0, len(command))))
         known = {**variables, **reading.exported_variables}
-        shape = "" if unread else _command_shape(reading.runs, cwd or CURRENT_DIRECTORY, known)
+        shape = "" if unread else _command_shape(reading.runs, cwd, known)
         return Verdict(command, tuple(dict.fromkeys(findings)), shape, unread, reading.exported_variables)
 
     def judge_input(self, process_input: ProcessInput) -> Verdict:
         """Judge text written to a running process, together with all its earlier input. Never raises."""
+        try:
+            return self._judge_input(process_input)
+        except Exception:
+            return _failure_verdict(process_input.description)
+
+    def _judge_input(self, process_input: ProcessInput) -> Verdict:
         # Earlier input may have moved files, and only the latest lines are analyzed.
         paths, command = self._paths.without_disk_checks(), process_input.description
-        try:
-            input_reading = analyze_input(
-                process_input,
-                home=paths.home,
-                cwd=process_input.workdir or CURRENT_DIRECTORY,
-                initial_cwd=paths.session_directory,
-                is_confidential=lambda run: prints_confidential(run, paths),
-            )
-        except Exception:
-            log.exception("analysis of the input for a process failed; approval is required")
-            return Verdict(command, (_failure_finding(command),), unread=True)
+        input_reading = analyze_input(
+            process_input,
+            home=paths.home,
+            cwd=process_input.workdir or CURRENT_DIRECTORY,
+            initial_cwd=paths.session_directory,
+            is_confidential=lambda run: prints_confidential(run, paths),
+        )
         span, runs = (0, len(command)), _unique_runs(input_reading.reading.runs)
         findings = list(
             self._collect_findings(
@@ -135,23 +141,6 @@ class Judge:
             f.rule in (FAILED, INPUT_UNKNOWN, TOO_LONG.rule) for f in findings
         )
         return Verdict(command, tuple(dict.fromkeys(replace(f, span=span) for f in findings)), unread=unread)
-
-    def _read_command(
-        self, command: str, paths: PathClassifier, cwd: str, variables: Mapping[str, Word], budget: Budget
-    ) -> CommandReading | None:
-        try:
-            return read_command(
-                command,
-                home=paths.home,
-                cwd=cwd,
-                initial_cwd=paths.session_directory,
-                is_confidential=lambda run: prints_confidential(run, paths),
-                variables=variables,
-                budget=budget,
-            )
-        except Exception:
-            log.exception("parsing a command failed; approval is required")
-            return None
 
     def _collect_findings(
         self,
@@ -196,8 +185,8 @@ class Judge:
         Whether such a command runs is a guess, so only severe findings count, and all can be approved.
         """
         for source, command, span in _embedded_candidates(reading, runs):
-            embedded = self._read_command(command, paths, cwd, NO_VARIABLES, budget)
-            if embedded is None or embedded.is_incomplete:
+            embedded = _read_command(command, paths, cwd, NO_VARIABLES, budget)
+            if embedded.is_incomplete:
                 yield replace(TOO_LONG, span=span)
                 return
             for finding in self._collect_findings(
@@ -218,6 +207,20 @@ class Judge:
             for finding in self._rules.match_effect(effect):
                 is_confined = site is not None and site.confines(finding, effect, run)
                 yield replace(finding, confined_to=site.name) if site and is_confined else finding
+
+
+def _read_command(
+    command: str, paths: PathClassifier, cwd: str, variables: Mapping[str, Word], budget: Budget
+) -> CommandReading:
+    return read_command(
+        command,
+        home=paths.home,
+        cwd=cwd,
+        initial_cwd=paths.session_directory,
+        is_confidential=lambda run: prints_confidential(run, paths),
+        variables=variables,
+        budget=budget,
+    )
 
 
 def _embedded_candidates(
@@ -305,6 +308,12 @@ def _classify_effect(effect: CommandEffect, paths: PathClassifier) -> CommandEff
     info = paths.classify(effect.target, recursive="recursive" in effect.traits)
     everything_trait = frozenset({"everything"} if info.covers_everything else ())
     return replace(effect, traits=effect.traits | info.worst_case_traits | everything_trait)
+
+
+def _failure_verdict(command: str) -> Verdict:
+    """Return the verdict on a command whose analysis raised the current exception: it needs approval."""
+    log.exception("the analysis of a command failed; approval is required")
+    return Verdict(command, (_failure_finding(command),), unread=True)
 
 
 def _failure_finding(command: str) -> Finding:

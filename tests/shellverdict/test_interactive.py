@@ -67,6 +67,100 @@ def test_sequence_of_harmless_process_inputs_is_not_flagged(judge: Judge, sequen
     assert flagged == []
 
 
+# Each write with the rules that it must match; empty for writes that need no approval.
+NESTED_SESSIONS: list[tuple[str, list[tuple[str, set[str]]]]] = [
+    (
+        "python3",
+        [
+            ("import os, shutil\n", set()),
+            ("os.system('bash')\n", set()),
+            ("ls\n", set()),
+            ("exit\n", set()),
+            ("shutil.rmtree('/etc')\n", {"delete-everything"}),
+        ],
+    ),
+    (
+        "python3",
+        [
+            ("import os\n", set()),
+            ("os.system('bash')\n", set()),
+            ("rm -rf /etc\n", {"delete-everything"}),
+            ("exit\n", set()),
+            ("x = 1\n", set()),
+        ],
+    ),
+    (
+        "bash",
+        [
+            ("python3\n", set()),
+            ("import os\n", set()),
+            ("os.system('bash')\n", set()),
+            ("exit\n", set()),
+            ("exit()\n", set()),
+            ("rm -rf /etc\n", {"delete-everything"}),
+        ],
+    ),
+    (
+        "bash",
+        [
+            ("cd ~\n", set()),
+            ("bash\n", set()),
+            ("cd build\n", set()),
+            ("exit\n", set()),
+            (
+                "rm -rf *\n",
+                {
+                    "delete-everything",
+                    "delete-perhaps-everything",
+                    "delete-protected",
+                    "delete-whole-directory",
+                },
+            ),
+        ],
+    ),
+    (
+        "bash",
+        [
+            ("bash\n", set()),
+            ("d=/etc\n", set()),
+            ("bash\n", set()),
+            ("d=build\n", set()),
+            ("exit\n", set()),
+            ("rm -rf $d\n", {"delete-everything", "delete-tree", "delete-unknown-tree"}),
+        ],
+    ),
+    (
+        "psql app",
+        [
+            ("\\! bash\n", set()),
+            ("rm -rf /etc\n", {"delete-everything"}),
+            ("exit\n", set()),
+            ("DROP TABLE a;\n", {"database"}),
+        ],
+    ),
+    (
+        "python3",
+        [
+            ("import os, shutil\n", set()),
+            ("os.system('psql app')\n", set()),
+            ("DROP TABLE a;\n", {"database"}),
+            ("shutil.rmtree('/etc')\n", {"delete-everything"}),  # psql may have failed to start
+        ],
+    ),
+    ("bash", [("python3\n", set()), ("fi\n", set()), ("exit()\n", set()), ("fi\n", {"unreadable"})]),
+]
+
+
+@pytest.mark.parametrize("pty", [False, True])
+@check_cases(("command", "writes"), NESTED_SESSIONS)
+def test_each_line_is_judged_by_the_programs_that_may_read_it(
+    judge: Judge, pty: bool, command: str, writes: list[tuple[str, set[str]]]
+) -> None:
+    verdicts = judge_sequence(judge, Sequence(command, tuple(text for text, _ in writes), pty))
+    found = [(each.command.split("\n")[1], {one.rule for one in each.findings}) for each in verdicts]
+    assert found == [(f"> {text.strip()}", rules) for text, rules in writes]
+
+
 def judge_text(judge: Judge, text: str, before: str = "", command: str = "bash", **options: Any) -> Verdict:
     entries = (("write", before),) if before else ()
     return judge.judge_input(

@@ -22,6 +22,7 @@ __all__ = [
     "CodeAnalysis",
     "find_remote_url",
     "is_bare_shell",
+    "is_connected_shell",
     "quote_word",
 ]
 
@@ -171,3 +172,22 @@ def is_bare_shell(script: str) -> bool:
     """Return True if a shell script only starts a shell, or if its text is unknown."""
     first = script.strip().split(" ")[0].strip("'\"").rpartition("/")[2].lower()
     return (first in SHELLS and " -c" not in script) or script.strip() == unknown_word()
+
+
+def is_connected_shell(script: str) -> bool:
+    """Return True if code that connects to the network would turn this shell script into a reverse shell.
+
+    The script only starts a shell or an interactive interpreter, or starts one with its streams redirected.
+    """
+    words = script.strip().split(" ")
+    is_interactive = words[0].rpartition("/")[2].rstrip("0123456789.") in _INTERPRETERS and not any(
+        word[:1] != "-" or word in ("-c", "-e", "-m", "-r") for word in words[1:]
+    )
+    return (
+        is_interactive
+        or is_bare_shell(script)
+        or (is_bare_shell(words[0]) and ("<&" in script or ">&" in script))
+    )
+
+
+_INTERPRETERS = frozenset({"python", "ipython", "pypy", "perl", "ruby", "irb", "node", "php", "lua"})

@@ -10,7 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from shellverdict.embedded_code.analysis import HOME, CodeAnalysis, find_remote_url, is_bare_shell
+from shellverdict.embedded_code.analysis import (
+    HOME,
+    CodeAnalysis,
+    find_remote_url,
+    is_bare_shell,
+    is_connected_shell,
+)
 from shellverdict.embedded_code.call_actions import (
     CONNECTING_NAMES,
     DECODING_NAMES,
@@ -40,6 +46,8 @@ _FORK_LOOP = re.compile(
     r"fork(?: \( \))? (?:while|until) (?:1|true|fork|0)|(?:while|until)(?: \()? (?:1|true|fork|0)\b.*?fork"
     r"|loop [{d].{0,40}fork|for \( ; ; \).*?fork"
 )
+# Perl's mode of `open` for a copy of another handle; a copy of the program's own output is no connection.
+_DUPLICATED_STREAM = re.compile(r"\+?[<>]{1,2}&(?!=?\s*STD|=?\d)")
 # Functions that list or walk directories.
 _DIRECTORY_WALKERS = frozenset(
     {
@@ -544,8 +552,8 @@ class CallScanner(ExpressionReader):
         connects = bool(self.names & CONNECTING_NAMES) or any(
             text.startswith("/inet/") for text in self.strings
         )
-        duplicated = any(text[:2] in (">&", "<&", "+<&"[:2]) for text in self.strings)
-        if connects and (duplicated or any(_is_connected_shell(script) for script in self.analysis.scripts)):
+        duplicated = any(_DUPLICATED_STREAM.match(text) for text in self.strings)
+        if connects and (duplicated or any(is_connected_shell(script) for script in self.analysis.scripts)):
             self.analysis.add_effect(EffectKind.REVERSE_SHELL, detail="connects a shell to the network")
         if self._is_fork_bomb():
             self.analysis.add_effect(EffectKind.FORK_BOMB, detail="forks processes without limit")
@@ -576,15 +584,6 @@ class CallScanner(ExpressionReader):
         authorizes = any("authorization" in word.lower() for word in (*self.names, *self.strings))
         variables = find_environment_variables(self.code, self.language)
         self.analysis.add_environment_upload((name for name in variables if not (name and authorizes)), to)
-
-
-def _is_connected_shell(script: str) -> bool:
-    """Return True if code that connects to the network would turn this shell script into a reverse shell.
-
-    The script only starts a shell, or starts one with its streams redirected.
-    """
-    first = script.strip().split(" ")[0].rpartition("/")[2]
-    return is_bare_shell(script) or (is_bare_shell(first) and ("<&" in script or ">&" in script))
 
 
 def _is_keyword_argument(argument: Sequence[Token]) -> bool:

@@ -8,7 +8,12 @@ import warnings
 from collections.abc import Iterator
 from itertools import islice
 
-from shellverdict.embedded_code.analysis import AnalysisBuilder, CodeAnalysis, find_remote_url, is_bare_shell
+from shellverdict.embedded_code.analysis import (
+    AnalysisBuilder,
+    CodeAnalysis,
+    find_remote_url,
+    is_connected_shell,
+)
 from shellverdict.embedded_code.client_libraries import find_destroyed_kind, find_service_kinds
 from shellverdict.embedded_code.python_functions import (
     DELETE_FUNCTIONS,
@@ -36,6 +41,12 @@ _MAX_NODES = 5_000
 _PROGRAM_FUNCTIONS = SHELL_FUNCTIONS | PROCESS_FUNCTIONS | DELETE_FUNCTIONS | DELETE_TREE_FUNCTIONS
 _EVALUATION_FUNCTIONS = frozenset(
     {"exec", "eval", "builtins.exec", "builtins.eval", "compile", "runpy.run_path", "execfile"}
+)
+_CONNECTING_NAMES = frozenset(
+    {
+        *("connect", "connect_ex", "create_connection", "open_connection", "accept", "start_server"),
+        *("TCPServer", "ThreadingTCPServer", "ForkingTCPServer", "create_server"),
+    }
 )
 _CODE_FUNCTIONS = frozenset(
     {"timeit.timeit", "timeit.repeat", "cProfile.run", "profile.run", "pdb.run", "trace.run"}
@@ -152,7 +163,7 @@ class _PythonAnalyzer(PythonNames):
     def _add_combined_effects(self) -> None:
         """Add effects that result from a combination of calls, such as opening a reverse shell."""
         starts_shell = self.redirects_streams or any(
-            is_bare_shell(script) for script in self.analysis.scripts
+            is_connected_shell(script) for script in self.analysis.scripts
         )
         if self.opens_connection and starts_shell:
             self.analysis.add_effect(EffectKind.REVERSE_SHELL, detail="connects a shell to the network")
@@ -186,10 +197,7 @@ class _PythonAnalyzer(PythonNames):
         )
 
     def _note_network_use(self, name: str, last: str, node: ast.Call) -> None:
-        self.opens_connection |= (
-            last in ("connect", "connect_ex", "create_connection", "accept", "open_connection")
-            and "sql" not in name
-        )
+        self.opens_connection |= last in _CONNECTING_NAMES and "sql" not in name
         self.redirects_streams |= name in ("os.dup2", "pty.spawn", "socket.dup2")
         self.sends_data |= last in SENDING_NAMES and name not in ("os.sendfile",)
         self.makes_requests |= last in ("get", "head") and name.partition(".")[0] in NETWORK_NAMES
