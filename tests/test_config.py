@@ -700,7 +700,14 @@ def test_plugin_settings_in_a_project_file_are_ignored_even_if_the_project_is_tr
 
 
 @pytest.mark.parametrize(
-    "written", ["workspace: /etc", "workspace: ..", "extra_roots: [src, link/deep]", "workspace: loop"]
+    "written",
+    [
+        "workspace: /etc",
+        "workspace: ..",
+        "extra_roots: [src, link/deep]",
+        "workspace: loop",
+        "workspace: loop/x",
+    ],
 )
 def test_trusted_project_cannot_add_a_file_tool_directory_outside_the_project(
     workspace: Workspace, written: str

@@ -174,17 +174,18 @@ def test_displayed_path_is_relative_inside_the_workspace_and_absolute_outside(
 # Reading
 
 
-def test_reading_or_writing_through_a_chain_of_1500_symlinks_is_rejected(
-    workspace: Workspace, root: Path
+def test_chain_of_1500_symlinks_out_of_the_workspace_is_rejected(
+    workspace: Workspace, root: Path, tmp_path: Path
 ) -> None:
     for number in range(1_500):
         (root / f"l{number}").symlink_to(f"l{number + 1}")
-    (root / "l1500").write_bytes(b"end")
+    (tmp_path / "outside").write_bytes(b"end")
+    (root / "l1500").symlink_to(tmp_path / "outside")
     assert "symbolic link" in read_error(workspace, "l0")
     assert "symbolic link" in read_error(workspace, "l0/x")
     assert "symbolic link" in write_error(workspace, "l0")
-    assert list_files(workspace) == ["a.txt", "l1500"]
-    assert (root / "l1500").read_bytes() == b"end"
+    assert list_files(workspace) == ["a.txt"]
+    assert (tmp_path / "outside").read_bytes() == b"end"
 
 
 def test_error_for_a_missing_file_suggests_similar_names(workspace: Workspace, root: Path) -> None:

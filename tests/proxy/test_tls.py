@@ -25,6 +25,18 @@ from tests.proxy.weather_tools import FORECAST_CALL, SEARCH, TOOLS
 from toolfold.model import Json
 
 PATHS = {"chat": "chat/completions", "messages": "messages", "responses": "responses"}
+AUTHORITY_KEY_USAGE = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+"""Python 3.13 checks certificates strictly: they need their use and the identifiers of their keys."""
 DAY = datetime.timedelta(days=1)
 each_api = pytest.mark.parametrize("api", APIS)
 
@@ -49,8 +61,10 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         end = datetime.datetime.now(datetime.UTC) + (-DAY if is_expired else DAY)
         names = x509.SubjectAlternativeName([x509.DNSName(host)])
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         certificate = build_certificate(host, key, end).issuer_name(self.certificate.subject)
-        signed = certificate.add_extension(names, critical=False).sign(self.key, hashes.SHA256())
+        certificate = certificate.add_extension(issuer, critical=False).add_extension(names, critical=False)
+        signed = certificate.sign(self.key, hashes.SHA256())
         file = self.folder / f"{host}-{is_expired}.pem"
         encoding, private = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
         file.write_bytes(
@@ -72,6 +86,7 @@ def build_certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(end - 2 * DAY)
         .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
 
 
@@ -83,6 +98,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
         x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of this test")])
     )
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(AUTHORITY_KEY_USAGE, critical=True)
     return Authority(tmp_path_factory.mktemp("authority"), key, builder.sign(key, hashes.SHA256()))
 
 

@@ -250,9 +250,14 @@ def _is_inside(node: Node, directory: Path) -> bool:
     named = node.value if isinstance(node.value, list) else [node.value]
     try:
         found = [Path(each).resolve() for each in named if isinstance(each, str)]
-        return all(each.is_relative_to(directory.resolve()) for each in found)
-    except (OSError, RuntimeError, ValueError):  # a link to itself, or not a path
+        return all(each.is_relative_to(directory.resolve()) and not _has_link(each) for each in found)
+    except (OSError, RuntimeError, ValueError):  # a link to itself before Python 3.13, or not a path
         return False
+
+
+def _has_link(resolved: Path) -> bool:
+    """Return True if a resolved path still has a link: one that leads to itself, since Python 3.13."""
+    return any(each.is_symlink() for each in (resolved, *resolved.parents))
 
 
 def _narrow_list(node: Node, below: Node | None, rule: str) -> Node:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from toolfold.credentials.keys import CredentialKeys, read_key_id
 from toolfold.database import SharedCopy
 from toolfold.errors import ConfigError
-from toolfold.store.sqlite_file import open_private_file, write_transaction
+from toolfold.store.sqlite_file import close_on_error, open_private_file, write_transaction
 
 if TYPE_CHECKING:
     from toolfold.database import Database, RowCursor
@@ -38,6 +38,20 @@ LOGIN_PREFIX = "login:"
 """Start of the names of logins in lists of credentials; no credential has such a name."""
 TOPIC = "credentials"
 LOGINS_TOPIC = "logins"
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS credentials (
+    user_id TEXT NOT NULL, server TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
+    updated REAL NOT NULL, PRIMARY KEY (user_id, server, name)
+);
+CREATE TABLE IF NOT EXISTS logins (
+    user_id TEXT NOT NULL, server TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
+    updated REAL NOT NULL, PRIMARY KEY (user_id, server)
+);
+CREATE TABLE IF NOT EXISTS login_leases (
+    user_id TEXT NOT NULL, server TEXT NOT NULL, operation TEXT NOT NULL, owner TEXT NOT NULL,
+    expires REAL NOT NULL, PRIMARY KEY (user_id, server, operation)
+);
+"""
 _NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
@@ -231,21 +245,8 @@ class SqliteCredentialStore(CredentialStore):
         self._lock = threading.Lock()
         with _report_errors("opened"):
             self._db = open_private_file(file, synchronous="FULL")
-            self._db.execute(
-                "CREATE TABLE IF NOT EXISTS credentials (user_id TEXT NOT NULL, server TEXT NOT NULL,"
-                " name TEXT NOT NULL, value TEXT NOT NULL, updated REAL NOT NULL,"
-                " PRIMARY KEY (user_id, server, name))"
-            )
-            self._db.execute(
-                "CREATE TABLE IF NOT EXISTS logins (user_id TEXT NOT NULL, server TEXT NOT NULL,"
-                " name TEXT NOT NULL, value TEXT NOT NULL, updated REAL NOT NULL,"
-                " PRIMARY KEY (user_id, server))"
-            )
-            self._db.execute(
-                "CREATE TABLE IF NOT EXISTS login_leases (user_id TEXT NOT NULL, server TEXT NOT NULL,"
-                " operation TEXT NOT NULL, owner TEXT NOT NULL, expires REAL NOT NULL,"
-                " PRIMARY KEY (user_id, server, operation))"
-            )
+            with close_on_error(self._db):
+                self._db.executescript(_SCHEMA)
 
     def list_credentials(self, user_id: str | None = None) -> list[Credential]:
         condition, values = ("", ()) if user_id is None else (" WHERE user_id = ?", (user_id,))

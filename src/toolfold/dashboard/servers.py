@@ -47,7 +47,7 @@ class ServerAdmin:
 
     def __init__(self, runtime: Runtime, redact: Redaction) -> None:
         self._runtime, self._redact = runtime, redact
-        self._logins: set[asyncio.Task[None]] = set()
+        self._logins: set[asyncio.Task[Exception | None]] = set()
         self._tests: dict[str, asyncio.Task[Listing]] = {}
         self._login_problems: dict[str, str] = {}
         """Server → why the last login has failed."""
@@ -222,10 +222,10 @@ class ServerAdmin:
         self._login_problems.pop(name, None)
         task = asyncio.create_task(self._finish_login(name, work))
         self._logins.add(task)
-        task.add_done_callback(lambda done: self._record_login(name, done))
+        task.add_done_callback(self._logins.discard)
         waiting: set[asyncio.Future[Any]] = {task, address}
         await asyncio.wait(waiting, timeout=LOGIN_START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
-        if task.done() and (error := task.exception()):
+        if task.done() and (error := task.result()):
             raise RequestRefused(409, self._redact(str(error)))
         if not address.done():
             task.cancel()
@@ -235,19 +235,18 @@ class ServerAdmin:
             raise RequestRefused(409, "The login address of the server is not an http or https URL.")
         return {"url": address.result()}
 
-    async def _finish_login(self, name: str, work: Any) -> None:
-        await work
-        with suppress(RequestRefused):  # the user may be testing it already
-            await self.test(name)
-
-    def _record_login(self, name: str, done: asyncio.Task[None]) -> None:
-        """Remove an ended login from the logins in progress; if it failed, keep the reason."""
-        self._logins.discard(done)
-        if done.cancelled() or (error := done.exception()) is None:
-            return
-        problem = self._redact(error_message(error) or type(error).__name__)
-        log.warning("the login to the server %s has failed: %s", name, problem)
-        self._login_problems[name] = show_line(f"The login has failed: {problem}")
+    async def _finish_login(self, name: str, work: Any) -> Exception | None:
+        """Wait for a login and test the server; if it fails, keep the reason and return the error."""
+        try:
+            await work
+            with suppress(RequestRefused):  # the user may be testing it already
+                await self.test(name)
+        except Exception as error:
+            problem = self._redact(error_message(error) or type(error).__name__)
+            log.warning("the login to the server %s has failed: %s", name, problem)
+            self._login_problems[name] = show_line(f"The login has failed: {problem}")
+            return error
+        return None
 
     async def close(self) -> None:
         """Cancel logins and tests that were not finished."""

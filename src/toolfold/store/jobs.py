@@ -24,7 +24,7 @@ from toolfold.database import clean_text
 from toolfold.errors import CallError, error_message
 from toolfold.model import Json
 from toolfold.store.records import has_owner_ended
-from toolfold.store.sqlite_file import open_private_file, write_transaction
+from toolfold.store.sqlite_file import close_on_error, open_private_file, write_transaction
 
 if TYPE_CHECKING:
     from toolfold.database import Database, RowCursor
@@ -358,8 +358,9 @@ class SqliteJobStore(JobStore):
     def _db(self) -> sqlite3.Connection:
         if self._connection is None:
             db = open_private_file(self._file, synchronous="FULL")
-            db.executescript(_SCHEMA)
-            _add_missing_column(db)
+            with close_on_error(db):
+                db.executescript(_SCHEMA)
+                _add_missing_column(db)
             self._connection = db
         return self._connection
 

@@ -30,7 +30,7 @@ from toolfold.store.records import (
     UnknownSession,
     has_owner_ended,
 )
-from toolfold.store.sqlite_file import open_private_file, write_transaction
+from toolfold.store.sqlite_file import close_on_error, open_private_file, write_transaction
 
 SCHEMA_VERSION = 1
 
@@ -71,7 +71,8 @@ class SqliteSessionStore:
     def __init__(self, file: Path) -> None:
         self._lock = threading.RLock()
         self._db = open_private_file(file)
-        self._create_tables(file)
+        with close_on_error(self._db):
+            self._create_tables(file)
 
     def _create_tables(self, file: Path) -> None:
         with self._transaction():  # two processes may open a new file at the same moment

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolfold.database import clean_text
-from toolfold.store.sqlite_file import connect, open_private_file, write_transaction
+from toolfold.store.sqlite_file import close_on_error, connect, open_private_file, write_transaction
 
 if TYPE_CHECKING:
     from toolfold.database import Database, RowCursor
@@ -212,10 +212,11 @@ class SqliteUsageStore(UsageStore):
         super().__init__(max_days=max_days, max_entries=max_entries)
         self._lock = threading.RLock()
         self._db = connect(":memory:") if file is None else open_private_file(file)
-        self._db.executescript(_SCHEMA)
-        _add_missing_column(self._db)
-        self._db.execute(_USER_INDEX)
-        self.prune()
+        with close_on_error(self._db):
+            self._db.executescript(_SCHEMA)
+            _add_missing_column(self._db)
+            self._db.execute(_USER_INDEX)
+            self.prune()
 
     def close(self) -> None:
         with self._lock:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from toolfold.errors import ToolfoldError
-from toolfold.store.sqlite_file import open_private_file, write_transaction
+from toolfold.store.sqlite_file import close_on_error, open_private_file, write_transaction
 from toolfold.users.directory import METERS, Directory, Meter
 
 if TYPE_CHECKING:
@@ -157,9 +157,11 @@ class SqliteQuotaStore(QuotaStore):
 
     def _open(self) -> sqlite3.Connection:
         if self._db is None:
-            self._db = open_private_file(self._file)
-            self._db.execute(_SCHEMA)
-            self._db.execute(_INDEX)
+            db = open_private_file(self._file)
+            with close_on_error(db):
+                db.execute(_SCHEMA)
+                db.execute(_INDEX)
+            self._db = db
         return self._db
 
     @staticmethod
