@@ -23,7 +23,16 @@ MAX_QUEUED_EVENTS = 10_000
 """How many events wait for one slow reader before the oldest are dropped."""
 
 StopReason = Literal[
-    "completed", "interrupted", "step_limit", "token_limit", "time_limit", "cost_limit", "error"
+    "completed",
+    "interrupted",
+    "step_limit",
+    "token_limit",
+    "time_limit",
+    "cost_limit",
+    "output_limit",
+    "repeated_failure",
+    "empty_reply",
+    "error",
 ]
 
 

@@ -30,7 +30,7 @@ from toolfold.model import (
     ToolResult,
 )
 from toolfold.providers import DialectName, get_dialect
-from toolfold.providers.models import find_limits
+from toolfold.providers.model_table import find_limits
 from toolfold.scope import Scope, Toolsets
 from toolfold.turn import (
     Bridge,

@@ -19,11 +19,11 @@ from toolfold.errors import ConfigError
 from toolfold.providers import DIALECTS, DialectName
 from toolfold.providers.client import ModelClient, RetryPolicy, call_model, translate_error
 from toolfold.providers.errors import ProviderError
+from toolfold.providers.model_table import find_limits
 from toolfold.providers.models import (
     ModelName,
     build_client,
     find_context_tokens,
-    find_limits,
     parse_model_name,
 )
 from toolfold.providers.reply import ModelRequest, Reply, TextDelta

@@ -317,6 +317,13 @@ def test_write_file_creates_and_then_replaces_a_file(tmp_path: Path, call: Call)
     assert (tmp_path / "new/a.txt").read_bytes() == b""
 
 
+def test_write_file_appends_to_an_existing_or_new_file(tmp_path: Path, call: Call) -> None:
+    assert call("write_file", path="a.txt", content="one\n", append=True)["result"] == "created"
+    appended = call("write_file", path="a.txt", content="two\n", append=True)
+    assert appended == {"path": "a.txt", "result": "appended", "bytes": 8, "lines": 1}
+    assert (tmp_path / "a.txt").read_bytes() == b"one\ntwo\n"
+
+
 @given(text)
 @without_deadline()
 def test_content_written_with_write_file_is_returned_unchanged_by_read_file(content: str) -> None:

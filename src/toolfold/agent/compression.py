@@ -1,15 +1,18 @@
 """Shorten a message history that approaches the limit of the model's context window.
 
-The oldest messages are replaced by a summary. A cut never separates a tool call from its result.
+The oldest messages are replaced by a summary. The cut is before a user message or, inside a very long turn,
+before a reply, so that it never separates a tool call from its result.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+from toolfold.agent.convert import read_calls, read_results
 from toolfold.model import Json
 from toolfold.providers import Dialect
+from toolfold.providers.dialect import arguments_text
 from toolfold.providers.errors import ProviderError
 from toolfold.store import MessageRecord
 from toolfold.turn.tokens import TokenCounter, compact
@@ -23,6 +26,7 @@ MAX_EXCERPT_CHARS = 4_000
 MIN_CHARS_PER_TOKEN = 2
 """A token has about four characters; two, a cautious estimate, leave room for the summary."""
 SUMMARY_OPENING = "[Summary of the earlier conversation, written by the agent]"
+REQUEST_OPENING = "[The user's request that you are working on, word for word]"
 SUMMARY_REQUEST = (
     "Summarise the following conversation between a user and an agent so that the agent can continue it"
     " without having seen it. Keep: the user's goals and constraints, decisions, facts and values that were"
@@ -41,43 +45,35 @@ def count_message_tokens(messages: Sequence[Json], counter: TokenCounter) -> int
     return sum(counter.text(compact(message)) for message in messages)
 
 
-def find_cut(
-    entries: Sequence[MessageRecord], dialect: Dialect, counter: TokenCounter, *, keep_tokens: int
-) -> int:
+def find_cut(entries: Sequence[MessageRecord], counter: TokenCounter, *, keep_tokens: int) -> int:
     """Return the number of oldest messages to replace by a summary; 0 if a summary would not help.
 
-    The newest messages that fit into `keep_tokens` stay. The cut moves towards them until no call on its
-    left has its result on its right.
+    As many of the newest messages as fit into `keep_tokens` stay, from a user message on. If the newest turn
+    alone is too long, its newest replies stay, each with the results of its calls.
     """
-    sizes = [counter.text(compact(entry.body)) for entry in entries]
-    kept, cut = 0, len(entries)
-    while cut > 0 and kept + sizes[cut - 1] <= keep_tokens:
-        cut -= 1
-        kept += sizes[cut]
-    while cut < len(entries) and not _is_valid_cut(entries, dialect, cut):
-        cut += 1
-    return cut if 1 < cut < len(entries) else 0
+    kept, first_kept = 0, len(entries)
+    for at in range(len(entries) - 1, 0, -1):
+        kept += counter.text(compact(entries[at].body))
+        if kept > keep_tokens:
+            break
+        first_kept = at
+    starts = range(max(first_kept, 2), len(entries))  # one message is not worth a summary
+    turns = (at for at in starts if entries[at].role == "user")
+    replies = (at for at in starts if entries[at].role == "assistant" and entries[at - 1].role != "assistant")
+    return next(turns, 0) or next(replies, 0)
 
 
-def _is_valid_cut(entries: Sequence[MessageRecord], dialect: Dialect, cut: int) -> bool:
-    left = [entry.body for entry in entries[:cut]]
-    right = [entry.body for entry in entries[cut:]]
-    called = {call_id for call_id, _ in dialect.find_calls(left)}
-    if not called <= dialect.find_result_ids(left):
-        return False
-    # Reasoning items of the Responses interface are only valid before the item they led to.
-    return right[0].get("type") not in ("function_call", "message") or not _ends_with_reasoning(left)
+async def write_summary(
+    entries: Sequence[MessageRecord], cut: int, dialect: Dialect, summarise: Summarise
+) -> str:
+    """Return the text that replaces the messages before the cut: a summary by the model or an outline.
 
-
-def _ends_with_reasoning(messages: Sequence[Json]) -> bool:
-    return bool(messages) and messages[-1].get("type") == "reasoning"
-
-
-async def write_summary(entries: Sequence[MessageRecord], summarise: Summarise) -> str:
-    """Return the text that replaces old messages: a summary by the model or, if that fails, an outline."""
+    If the cut is inside a turn, the user message that started the turn is repeated word for word.
+    """
+    old = entries[:cut]
 
     def write_transcript(context_tokens: int | None) -> str:
-        return _write_transcript(entries, _limit_transcript(context_tokens))
+        return _write_transcript(old, dialect, _limit_transcript(context_tokens))
 
     try:
         summary = await summarise(SUMMARY_REQUEST, write_transcript)
@@ -86,7 +82,11 @@ async def write_summary(entries: Sequence[MessageRecord], summarise: Summarise) 
             "the conversation could not be summarised (%s); old messages are replaced by an outline", error
         )
         summary = ""
-    return f"{SUMMARY_OPENING}\n\n{summary.strip() or _write_outline(entries)}"
+    text = f"{SUMMARY_OPENING}\n\n{summary.strip() or _write_outline(old)}"
+    if entries[cut].role == "user":
+        return text
+    request = next((entry.text for entry in reversed(old) if entry.role == "user"), "")
+    return f"{text}\n\n{REQUEST_OPENING}\n\n{_shorten_middle(request, MAX_TRANSCRIPT_CHARS // 20)}"
 
 
 def _limit_transcript(context_tokens: int | None) -> int:
@@ -96,13 +96,21 @@ def _limit_transcript(context_tokens: int | None) -> int:
     return min(MAX_TRANSCRIPT_CHARS, context_tokens * MIN_CHARS_PER_TOKEN)
 
 
-def _write_transcript(entries: Sequence[MessageRecord], max_chars: int) -> str:
-    parts = [f"{entry.role.upper()}: {_excerpt(entry)}" for entry in entries]
-    text = "\n\n".join(parts)
-    if len(text) <= max_chars:
-        return text
-    half = max_chars // 2
-    return f"{text[:half]}\n\n[… {len(text) - 2 * half:,} characters left out …]\n\n{text[-half:]}"
+def _write_transcript(entries: Sequence[MessageRecord], dialect: Dialect, max_chars: int) -> str:
+    names = dict(dialect.find_calls([entry.body for entry in entries]))
+    text = "\n\n".join(part for entry in entries for part in _describe_entry(entry, names))
+    return _shorten_middle(text, max_chars)
+
+
+def _describe_entry(entry: MessageRecord, names: dict[str, str]) -> Iterator[str]:
+    """Yield the text, the calls and the results of a message, each shortened by itself."""
+    results = read_results(entry.body, names)
+    for result in results:
+        yield f"RESULT of {result.name}: {_shorten_middle(result.text, MAX_EXCERPT_CHARS)}"
+    if not results and entry.text.strip():
+        yield f"{entry.role.upper()}: {_shorten_middle(entry.text, MAX_EXCERPT_CHARS)}"
+    for call in read_calls(entry.body):
+        yield f"CALL of {call.name}: {_shorten_middle(arguments_text(call), MAX_EXCERPT_CHARS)}"
 
 
 def _write_outline(entries: Sequence[MessageRecord]) -> str:
@@ -111,6 +119,9 @@ def _write_outline(entries: Sequence[MessageRecord]) -> str:
     return "The user wrote:\n" + "\n".join(said[-50:])
 
 
-def _excerpt(entry: MessageRecord) -> str:
-    text = entry.text or compact(entry.body)
-    return text if len(text) <= MAX_EXCERPT_CHARS else f"{text[:MAX_EXCERPT_CHARS]} […]"
+def _shorten_middle(text: str, max_chars: int) -> str:
+    """Return a text that is too long as its beginning and its end."""
+    if len(text) <= max_chars:
+        return text
+    half = max_chars // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters left out …]\n{text[-half:]}"

@@ -28,6 +28,7 @@ from toolfold.events import Event, StopReason, TurnFinished, TurnStarted, Usage
 from toolfold.model import Approver, Asker, Json
 from toolfold.providers import get_dialect
 from toolfold.providers.client import ModelClient
+from toolfold.providers.model_table import default_output_tokens
 from toolfold.providers.models import ModelName, find_context_tokens, find_published_context
 from toolfold.runtime import Runtime
 from toolfold.session import Session
@@ -214,14 +215,15 @@ class AgentConversation:
 
     async def _run_loop(self, loop: TurnLoop, budget: TurnBudget) -> tuple[StopReason, str, str]:
         """Call the model and its tools alternately; leave a valid history even after a cancellation."""
-        task = self._task = asyncio.create_task(loop.run())
+        task = asyncio.create_task(loop.run())
+        self._task = task
         renewal = asyncio.create_task(self._renew_claim())
         try:
             done, _ = await asyncio.wait({task}, timeout=max(0.0, budget.seconds_left))
             if not done:
                 await _cancel(task)
                 return "time_limit", await loop.interrupt(), ""
-            reason, text = task.result()
+            return task.result()
         except asyncio.CancelledError:
             await _cancel(task)
             text = await loop.interrupt()
@@ -235,7 +237,6 @@ class AgentConversation:
             raise
         finally:
             renewal.cancel()
-        return reason, text, ""
 
     def interrupt(self) -> None:
         """Stop processing the current message and leave a valid message history.
@@ -318,12 +319,18 @@ class AgentConversation:
                 client=deps.client,
                 model=deps.model.model,
                 context_tokens=tokens,
-                max_output_tokens=self._settings.max_output_tokens,
+                max_output_tokens=self._choose_output_limit(tokens),
                 stream=deps.stream_model,
                 auxiliary=await self._prepare_auxiliary(),
             )
             self.session.set_context_tokens(tokens)
         return self._setup
+
+    def _choose_output_limit(self, context_tokens: int | None) -> int | None:
+        """Return the output limit to send; None if the provider does not need one and none is set."""
+        if self._settings.max_output_tokens or not self._deps.client.dialect.requires_output_limit:
+            return self._settings.max_output_tokens
+        return default_output_tokens(self._deps.model.model, context_tokens)
 
     async def _prepare_auxiliary(self) -> ModelSetup | None:
         deps = self._deps
@@ -395,7 +402,7 @@ class AgentConversation:
         )
 
 
-async def _cancel(task: asyncio.Task[tuple[StopReason, str]]) -> None:
+async def _cancel(task: asyncio.Task[Any]) -> None:
     task.cancel()
     await asyncio.wait({task})
 

@@ -31,7 +31,7 @@ def _convert_message(entry: MessageRecord, names: dict[str, str], old: Dialect, 
     if results := read_results(entry.body, names):
         return new.render_results(results)
     text = old.find_text(entry.body)
-    if entry.role == "user":
+    if entry.role in ("user", "notice"):
         return [new.user_message(text)]
     calls = read_calls(entry.body)
     if calls:

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from toolfold.agent.store_thread import StoreThread
 from toolfold.model import Json, ToolCall, ToolResult
-from toolfold.providers import Dialect, is_user_message
+from toolfold.providers import Dialect, is_notice, is_user_message
+from toolfold.providers.dialect import NOTICE_OPENING
 from toolfold.providers.reply import Reply
 from toolfold.results import render
 from toolfold.store import CallRecord, MessageRecord, SessionRecord, SessionStore
@@ -62,6 +63,10 @@ class SessionHistory:
         turn = self.turn + 1
         await self._append([self.dialect.user_message(text)], turn)
         return turn
+
+    async def add_notice(self, text: str) -> None:
+        """Append a message of the runtime to the model, such as a request to continue a cut answer."""
+        await self._append([self.dialect.user_message(f"{NOTICE_OPENING} {text}")], self.turn)
 
     def save_draft(self, text: str) -> None:
         """Store the answer text received so far. Must be called in the session's store thread."""
@@ -179,8 +184,12 @@ class SessionHistory:
         self._entries = [*self._entries, *(each for each in numbered if each.state == "active")]
 
     def _to_record(self, message: Json, turn: int) -> MessageRecord:
-        is_user = is_user_message(message)
-        role = "user" if is_user else "tool" if self.dialect.find_result_ids([message]) else "assistant"
+        if is_user_message(message):
+            role = "user"
+        elif is_notice(message):
+            role = "notice"
+        else:
+            role = "tool" if self.dialect.find_result_ids([message]) else "assistant"
         return MessageRecord(body=message, role=role, text=self.dialect.find_text(message), turn=turn)
 
 

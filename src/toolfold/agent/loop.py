@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from toolfold.agent.compression import (
@@ -21,7 +21,8 @@ from toolfold.agent.compression import (
 )
 from toolfold.agent.drafts import DraftWriter
 from toolfold.agent.history import SessionHistory
-from toolfold.agent.limits import TurnBudget
+from toolfold.agent.limits import FailureCounter, TurnBudget
+from toolfold.errors import CallError
 from toolfold.events import (
     ContextCompressed,
     Event,
@@ -35,14 +36,28 @@ from toolfold.events import (
 from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Json, ToolCall, ToolResult
 from toolfold.providers.client import ModelClient, ReplyStream, RetryPolicy, call_model
 from toolfold.providers.errors import ProviderError
+from toolfold.providers.model_table import default_output_tokens
 from toolfold.providers.reply import Delta, ModelRequest, Reply, TextDelta
+from toolfold.results import render
 from toolfold.session import Session
 from toolfold.turn import unwrap
 from toolfold.turn.placement import Request
 from toolfold.turn.pricing import cost_of_call, find_prices
 from toolfold.turn.tokens import TokenCounter, compact, tokenizer_for
+from toolfold.validation import parse_arguments
 
 log = logging.getLogger(__name__)
+
+CONTINUE_NOTICE = (
+    "Your answer was cut {limit}. Continue it exactly where it stopped, without repeating anything."
+)
+ANSWER_BRIEFLY_NOTICE = "Your reply was cut {limit}, before the answer began. Answer now, briefly."
+EMPTY_NOTICE = "Your reply was empty. Answer the user, or call a tool."
+CUT_CALL = (
+    "Your reply was cut {limit}, before this call was complete. It was not run, and the same call will be cut"
+    " again. Write less in one call. For a long file: write_file with the first part, then write_file with"
+    " append=true for each further part."
+)
 
 UNKNOWN_CONTEXT_TOKENS = 128_000
 """Size of the context window that is assumed if the model's is unknown."""
@@ -84,9 +99,16 @@ class TurnLoop:
         self._request: Request | None = None
         self._tools_tokens = 0
         self._results: dict[str, ToolResult] = {}
+        self._failures = FailureCounter(budget.limits.max_repeated_failures)
+        self._answer = ""
+        """Text of the answer so far; a cut answer continues in the next reply."""
+        self._was_asked_again = False
 
-    async def run(self) -> tuple[StopReason, str]:
-        """Call the model and its tools until it answers without a tool call, or a limit is reached."""
+    async def run(self) -> tuple[StopReason, str, str]:
+        """Call the model and its tools until it answers without a tool call, or a limit is reached.
+
+        Returns why the turn ended, the answer and, if there is a problem, its description.
+        """
         while (reached := self._budget.exceeded()) is None:
             await self._compress_if_needed()
             request = await self._prepare_request()
@@ -95,10 +117,39 @@ class TurnLoop:
                 continue  # the history was too long and has been compressed
             await self._history.add_reply(reply, state=self._export_state())
             if not reply.calls:
-                return "completed", reply.text
-            results = await self._run_calls(reply.calls)
+                if ending := await self._finish_or_ask_again(reply):
+                    return ending
+                continue
+            self._answer = ""
+            results = await self._run_calls(reply)
             await self._history.add_results(results, request.answer(*results), state=self._export_state())
-        return reached, ""
+            if self._failures.problem:
+                return "repeated_failure", "", self._failures.problem
+        return reached, self._answer, ""
+
+    async def _finish_or_ask_again(self, reply: Reply) -> tuple[StopReason, str, str] | None:
+        """Return how the turn ends with this answer; None if the model was asked to complete it."""
+        self._answer += reply.text
+        if reply.finish_reason == "refusal" and not self._answer.strip():
+            return "error", "", "the model refused to answer and gave no reason"
+        if reply.is_cut:
+            limit = self._describe_output_limit(reply)
+            ending: tuple[StopReason, str, str] = "output_limit", self._answer, f"the answer was cut {limit}"
+            notice = CONTINUE_NOTICE if reply.text.strip() else ANSWER_BRIEFLY_NOTICE
+            notice = notice.format(limit=limit)
+        elif not reply.text.strip():
+            ending, notice = ("empty_reply", self._answer, "the model returned an empty reply"), EMPTY_NOTICE
+        else:
+            return "completed", self._answer, ""
+        if self._was_asked_again:
+            return ending
+        self._was_asked_again = True
+        await self._history.add_notice(notice)
+        return None
+
+    def _describe_output_limit(self, reply: Reply) -> str:
+        tokens = reply.usage.output_tokens or self._setup.max_output_tokens
+        return f"at {tokens:,} output tokens" if tokens else "at the output limit"
 
     async def _prepare_request(self) -> Request:
         dialect = self._history.dialect
@@ -208,10 +259,20 @@ class TurnLoop:
             )
         )
 
-    async def _run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        await self._history.start_calls(calls)
+    async def _run_calls(self, reply: Reply) -> list[ToolResult]:
+        complete, cut = _split_cut_call(reply)
+        await self._history.start_calls(complete)
         self._results = {}
-        return await self._session.call_all(calls, on_result=self._keep_result)
+        results = await self._session.call_all(complete, on_result=self._keep_result)
+        counted = [
+            self._failures.add_result(call, result) for call, result in zip(complete, results, strict=True)
+        ]
+        if cut is None:
+            return counted
+        problem = CUT_CALL.format(limit=self._describe_output_limit(reply))
+        result = ToolResult(call_id=cut.id, name=cut.name, text=render({"error": problem}), error=problem)
+        # Each attempt is cut at another place, so the arguments do not tell that it is the same call.
+        return [*counted, self._failures.add_result(replace(cut, arguments=None), result)]
 
     def _keep_result(self, result: ToolResult) -> None:
         self._results[result.call_id] = result
@@ -235,9 +296,13 @@ class TurnLoop:
         return text
 
     async def _compress_if_needed(self) -> None:
-        window = self._setup.context_tokens or UNKNOWN_CONTEXT_TOKENS
+        """Compress the history if input and reply together might not fit into the context window."""
+        setup = self._setup
+        window = setup.context_tokens or UNKNOWN_CONTEXT_TOKENS
+        output = setup.max_output_tokens or default_output_tokens(setup.model, window)
         fixed = self._counter.text(self._history.record.system) + self._tools_tokens
-        if fixed + count_message_tokens(self._history.messages, self._counter) > window * self._compress_at:
+        used = fixed + count_message_tokens(self._history.messages, self._counter)
+        if used > min(window * self._compress_at, window - output):
             await self._compress()
 
     async def _compress(self) -> bool:
@@ -246,11 +311,11 @@ class TurnLoop:
         history = self._history
         before = count_message_tokens(history.messages, self._counter)
         keep = int(min(window, before) * KEPT_SHARE)
-        cut = find_cut(history.entries, history.dialect, self._counter, keep_tokens=keep)
+        cut = find_cut(history.entries, self._counter, keep_tokens=keep)
         if not cut:
             return False
         count_before = len(history.messages)
-        summary = await write_summary(history.entries[:cut], self._summarise)
+        summary = await write_summary(history.entries, cut, history.dialect, self._summarise)
         await history.replace_oldest(cut, summary)
         self._publish(
             ContextCompressed(
@@ -292,6 +357,24 @@ class TurnLoop:
         )
         self._count_reply(reply, time.perf_counter() - started, setup, "summary")
         return reply.text
+
+
+def _split_cut_call(reply: Reply) -> tuple[Sequence[ToolCall], ToolCall | None]:
+    """Return the complete calls of a reply, and the last one if the output limit has cut it."""
+    *complete, last = reply.calls
+    if not reply.is_cut or _has_whole_arguments(last):
+        return reply.calls, None
+    return complete, last
+
+
+def _has_whole_arguments(call: ToolCall) -> bool:
+    if not call.arguments:  # the limit was reached before the first argument
+        return False
+    try:
+        parse_arguments(call.name, call.arguments)
+    except CallError:
+        return False
+    return True
 
 
 def real_tool_name(call: ToolCall) -> str:

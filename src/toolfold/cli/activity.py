@@ -52,6 +52,9 @@ _STOP_TEXTS: Mapping[str, str] = {
     "token_limit": "stopped at the limit of tokens per message (--max-tokens, agent.max_turn_tokens)",
     "time_limit": "stopped at the time limit of the message (--max-seconds, agent.max_turn_seconds)",
     "cost_limit": "stopped at the cost limit of the message (--max-cost, agent.max_turn_cost)",
+    "output_limit": "the answer is incomplete, cut at the model's output limit (agent.max_output_tokens)",
+    "repeated_failure": "stopped because the model repeated a failing call (agent.max_repeated_failures)",
+    "empty_reply": "the model gave no answer, also when it was asked again",
 }
 
 

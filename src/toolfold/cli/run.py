@@ -40,7 +40,7 @@ Exit codes:
   2    wrong usage
   3    invalid configuration, no model, or no key
   4    the session or a toolset does not exist
-  5    a limit on steps, tokens, time or cost was reached
+  5    a limit on steps, tokens, time, cost, output or repeated failures was reached
   6    the model provider failed
   7    the model answered, but at least one of its tool calls was refused
   130  interrupted by a signal
@@ -119,7 +119,7 @@ def find_exit_code(finished: TurnFinished, *, refused: bool) -> int:
             return EXIT_REFUSED if refused else 0
         case "interrupted":
             return EXIT_INTERRUPTED
-        case "error":
+        case "error" | "empty_reply":
             return EXIT_PROVIDER
     return EXIT_LIMIT
 

@@ -78,6 +78,8 @@ def format_entry(entry: TranscriptEntry) -> str:
             return f"  🔧 {clean_line(entry.tool, 80)} {arguments}"
         case "result":
             return f"     {clean_line(entry.text, MAX_SHOWN_RESULT_CHARS)}"
+        case "notice":
+            return f"({clean_text(entry.text).strip()})"
         case "thinking":
             return f"(interrupted reasoning) {clean_text(entry.text).strip()}"
     return clean_text(entry.text).strip()
@@ -100,6 +102,8 @@ def format_markdown(record: SessionRecord, entries: Sequence[TranscriptEntry]) -
                 lines += [f"Calls `{clean_line(entry.tool, 80)}`:", "", *_fence(entry.text, "json"), ""]
             case "result":
                 lines += [f"Result of `{clean_line(entry.tool, 80)}`:", "", *_fence(entry.text), ""]
+            case "notice":
+                lines += [f"*{clean_text(entry.text).strip()}*", ""]
             case _:
                 lines += ["## Assistant", "", clean_text(entry.text).strip(), ""]
     return "\n".join(lines)

@@ -93,7 +93,14 @@ class AgentSettings(Section):
     max_output_tokens: Integer | None = Field(
         default=None,
         ge=1,
-        description="Maximum number of tokens of a model reply; null for the limit of the provider.",
+        description="Maximum number of tokens of a model reply; null for the model's own limit.",
+        json_schema_extra=USER_ONLY,
+    )
+    max_repeated_failures: Integer = Field(
+        default=4,
+        ge=2,
+        le=100,
+        description="How often the same tool call may fail in one turn before the turn ends.",
         json_schema_extra=USER_ONLY,
     )
     compress_at_percent: Number = Field(

@@ -10,6 +10,7 @@ from toolfold.providers.dialect import (
     DialectName,
     Message,
     is_instruction,
+    is_notice,
     is_user_message,
 )
 from toolfold.providers.openai_chat import OpenAIChat
@@ -23,6 +24,7 @@ __all__ = [
     "Message",
     "get_dialect",
     "is_instruction",
+    "is_notice",
     "is_user_message",
 ]
 

@@ -13,15 +13,16 @@ from toolfold.providers.dialect import (
     Dialect,
     DialectName,
     Message,
-    arguments_text,
     encode_base64,
     is_older_version,
     is_search_result,
+    repair_arguments,
     select_mappings,
     simplify_schema,
     split_search_result,
 )
-from toolfold.providers.errors import ProblemKind, ProviderError
+from toolfold.providers.errors import ProblemKind, ProviderError, classify_status
+from toolfold.providers.model_table import default_output_tokens
 from toolfold.providers.reply import (
     INTERRUPTED_TEXT,
     Delta,
@@ -37,9 +38,6 @@ from toolfold.providers.reply import (
 
 MAX_TOOLS = 10_000
 """The number of tools that one request may contain, including those loaded on demand."""
-
-DEFAULT_MAX_OUTPUT_TOKENS = 8_192
-"""Output limit for requests that set none, because Anthropic's API requires one."""
 
 _FINISH_REASONS: dict[str, FinishReason] = {
     "end_turn": "stop",
@@ -72,6 +70,7 @@ class AnthropicMessages(Dialect):
     default_model = "claude"
     model_family = "claude"
     lists_deferred_tools = True
+    requires_output_limit = True
     # Some deployments know deferred tools only as a beta feature.
     native_headers: ClassVar[Mapping[str, str]] = {"anthropic-beta": "advanced-tool-use-2025-11-20"}
 
@@ -126,7 +125,7 @@ class AnthropicMessages(Dialect):
     def build_body(self, request: ModelRequest) -> Json:
         body: Json = {
             "model": request.model,
-            "max_tokens": request.max_output_tokens or DEFAULT_MAX_OUTPUT_TOKENS,
+            "max_tokens": request.max_output_tokens or default_output_tokens(request.model),
             "messages": _mark_newest(request.messages),
         }
         if request.system:
@@ -161,10 +160,7 @@ class AnthropicMessages(Dialect):
     def render_calls(self, text: str, calls: Sequence[ToolCall]) -> list[Json]:
         blocks: list[Json] = [self.render_text(text)] if text.strip() else []
         for call in calls:
-            try:
-                arguments = read_json(arguments_text(call))
-            except ValueError:
-                arguments = {}
+            arguments = read_json(repair_arguments(call.arguments))
             blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": arguments})
         return [{"role": "assistant", "content": blocks}]
 
@@ -276,6 +272,7 @@ class _AnthropicReplyReader(ReplyReader):
             calls=tuple(calls),
             usage=_read_usage(self._usage),
             finish_reason="interrupted" if interrupted else "tool_calls" if calls else self._finish,
+            is_cut=self._finish == "length" and not interrupted,
             model=self._model,
             unsent_thinking="".join(unsent),
         )
@@ -345,7 +342,10 @@ def _index_of(event: Json) -> int:
 def _stream_error(error: Any) -> ProviderError:
     details = error if isinstance(error, Mapping) else {}
     message = text_of(details.get("message")) or "the provider reported an error without a message"
-    return ProviderError(message, kind=_ERROR_KINDS.get(text_of(details.get("type")), "server"))
+    kind = _ERROR_KINDS.get(text_of(details.get("type")), "server")
+    if kind == "bad_request":
+        kind = classify_status(400, message)
+    return ProviderError(message, kind=kind)
 
 
 def find_references(messages: Sequence[Message]) -> set[str]:

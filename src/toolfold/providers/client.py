@@ -262,9 +262,10 @@ def translate_error(error: Any, errors: Any) -> ProviderError:
     if status is None:
         return ProviderError(message, kind="server")
     retry_after = _read_retry_after(error.response.headers)
-    return ProviderError(
-        message, kind=classify_status(status, message), retry_after_s=retry_after, status=status
-    )
+    body = getattr(error, "body", None)
+    codes = [str(body.get(key) or "") for key in ("code", "type")] if isinstance(body, dict) else []
+    kind = classify_status(status, " ".join([message, *codes]))
+    return ProviderError(message, kind=kind, retry_after_s=retry_after, status=status)
 
 
 def _describe_connection_error(error: Any) -> str:

@@ -23,6 +23,8 @@ DEFAULT_MEDIA_KINDS = ("image",)
 MEDIA_SENDER = "tool_media"
 """The `name` of a user message that holds only the media of a tool result."""
 DEFERRED = {"defer_loading": True}
+NOTICE_OPENING = "[Notice from the agent's runtime, not from the user]"
+"""Beginning of a message with the role `user` that no person wrote, such as a request to continue."""
 
 _COMBINATORS = ("oneOf", "anyOf", "allOf")
 _VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[-.](\d{1,2}))?(?![\d])")
@@ -40,6 +42,8 @@ class Dialect(ABC):
     """True if tools can be added in the middle of a conversation; the model can call them from there on."""
     lists_deferred_tools: ClassVar[bool] = False
     """True if the tools array may contain tools that are loaded only when a tool result names them."""
+    requires_output_limit: ClassVar[bool] = False
+    """True if every request must limit the tokens of the reply."""
     native_headers: ClassVar[Mapping[str, str]] = {}
     """HTTP headers that a request with deferred tools (loaded on demand) needs."""
 
@@ -198,9 +202,18 @@ def is_user_message(message: Message) -> bool:
         return False
     if message.get("role") != "user" or not (content is None or isinstance(content, (str, list, tuple))):
         return False
+    if is_notice(message):
+        return False
     parts = () if content is None or isinstance(content, str) else content
     results = sum(1 for part in parts if isinstance(part, Mapping) and part.get("type") == "tool_result")
     return not results or results < len(parts)
+
+
+def is_notice(message: Message) -> bool:
+    """Return True for a message of the runtime to the model."""
+    content = message.get("content")
+    first = next(iter(select_mappings(content)), {}).get("text") if not isinstance(content, str) else content
+    return message.get("role") == "user" and isinstance(first, str) and first.startswith(NOTICE_OPENING)
 
 
 def is_instruction(message: Message) -> bool:
@@ -241,6 +254,28 @@ def arguments_text(call: ToolCall) -> str:
     if isinstance(call.arguments, str):
         return call.arguments or "{}"
     return json.dumps(call.arguments or {}, ensure_ascii=False)
+
+
+def repair_arguments(arguments: Any) -> str:
+    """Return the arguments of an earlier call as the text of a JSON object, for the next request.
+
+    Several servers refuse every request whose history has arguments that are not a JSON object. A valid text
+    is returned as it is, so that the prompt cache still matches.
+    """
+    if isinstance(arguments, Mapping):
+        return json.dumps(dict(arguments), ensure_ascii=False)
+    text = arguments if isinstance(arguments, str) else ""
+    for _ in range(2):  # some models encode the JSON twice
+        try:
+            value = read_json(text)
+        except (ValueError, RecursionError):
+            return "{}"
+        if isinstance(value, dict):
+            return text
+        if not isinstance(value, str):
+            return "{}"
+        text = value
+    return "{}"
 
 
 def encode_base64(media: Media) -> str:

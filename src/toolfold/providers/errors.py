@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from toolfold.errors import ToolfoldError
@@ -22,13 +23,29 @@ ProblemKind = Literal[
 
 RETRYABLE: frozenset[ProblemKind] = frozenset({"rate_limit", "overloaded", "connection", "timeout", "server"})
 
-_CONTEXT_PHRASES = (
-    "context length",
-    "context_length",
-    "context window",
-    "maximum context",
-    "prompt is too long",
+_OVERFLOW = re.compile(
+    # OpenAI, Azure, Groq, DeepSeek (code); llama.cpp (type); GitHub's models (code)
+    r"context_length_exceeded|exceed_context_size_error|model_max_prompt_tokens_exceeded"
+    # OpenAI, OpenRouter, vLLM, Mistral, SGLang, Ollama, LM Studio
+    r"|(?:maximum|model's|model|exceeds? the|loaded with(?: a)?) (?:maximum )?context (?:length|window)"
+    r"|maximum context"
+    r"|(?:exceeds?|exceeded|than|larger than|with) (?:the |your |its )?(?:maximum |available |model'?s? )*"
+    r"(?:context (?:length|window|size|limit)|model (?:length|token limit))"
+    r"|context (?:length|window|size) (?:is |was )?exceeded|context window exceeds"
+    # Anthropic (also on Vertex and Bedrock), Bedrock, xAI, Cohere
+    r"|(?:prompt|input|request|message) is too long|exceed context limit|maximum prompt length"
+    r"|too many tokens"
+    # Vertex and Gemini, GitHub's models
+    r"|token count\b.{0,40}\b(?:exceeds|only supports)"
+    # Groq; Together, TGI
+    r"|reduce the length of the (?:messages|input|prompt)"
+    r"|`?inputs`? tokens \+ `?max_new_tokens`? must be"
+    # OpenAI, Groq: a request that alone exceeds the tokens per minute can never succeed
+    r"|request too large for",
+    re.IGNORECASE,
 )
+"""How providers and servers say that the input, or input and output together, exceed the context window."""
+_OVERFLOW_STATUSES = frozenset({400, 413, 422, 429, 500})
 
 
 class ProviderError(ToolfoldError):
@@ -53,10 +70,8 @@ class ProviderError(ToolfoldError):
 
 def classify_status(status: int, message: str = "") -> ProblemKind:
     """Return the error kind for a provider's HTTP status and error message."""
-    lowered = message.lower()
-    if status in (400, 413, 422):
-        is_too_long = status == 413 or any(phrase in lowered for phrase in _CONTEXT_PHRASES)
-        return "context_length" if is_too_long else "bad_request"
+    if status == 413 or (status in _OVERFLOW_STATUSES and _OVERFLOW.search(message)):
+        return "context_length"
     known: dict[int, ProblemKind] = {
         401: "authentication",
         403: "permission",

@@ -5,11 +5,8 @@ A model is named PROVIDER:MODEL. Keys come from the environment or the system ke
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
 from toolfold.config import Config
@@ -18,6 +15,7 @@ from toolfold.errors import ConfigError, closest_names, did_you_mean
 from toolfold.model import Json
 from toolfold.providers import get_dialect, local
 from toolfold.providers.client import AnthropicClient, ModelClient, OpenAIClient
+from toolfold.providers.model_table import find_limits
 from toolfold.providers.scripted import load_script
 
 KEYRING_SERVICE = "toolfold"
@@ -147,41 +145,6 @@ def _guess_provider(model: str) -> str:
     if lowered.startswith("claude"):
         return "anthropic"
     return "openai" if lowered.startswith(("gpt", "o1", "o3", "o4", "chatgpt")) else ""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelLimits:
-    """Maximum sizes of a model's context window and replies, in tokens."""
-
-    context: int
-    output: int
-
-
-@cache
-def _read_table() -> tuple[str, Mapping[str, ModelLimits]]:
-    data = tomllib.loads(files(__package__).joinpath("models.toml").read_text(encoding="utf-8"))
-    return data["date"], {name: ModelLimits(**each) for name, each in data["models"].items()}
-
-
-def table_date() -> str:
-    """Return the date of the shipped model table."""
-    return _read_table()[0]
-
-
-def find_limits(model: str) -> ModelLimits | None:
-    """Return a model's limits from the shipped model table; None if the model is unknown."""
-    lowered = model.lower()
-    table = _read_table()[1]
-    names = sorted((name for name in table if _contains_name(lowered, name)), key=len)
-    return table[names[-1]] if names else None
-
-
-def _contains_name(model: str, name: str) -> bool:
-    """Return True if a model name contains another name at the start of a word."""
-    start = model.find(name)
-    while start > 0 and model[start - 1].isalnum():
-        start = model.find(name, start + 1)
-    return start >= 0
 
 
 async def find_context_tokens(name: ModelName, config: Config, client: ModelClient) -> int | None:

@@ -15,6 +15,7 @@ from toolfold.providers.dialect import (
     arguments_text,
     data_uri,
     encode_base64,
+    repair_arguments,
     select_mappings,
     simplify_schema,
 )
@@ -89,7 +90,8 @@ class OpenAIChat(Dialect):
 
     def build_body(self, request: ModelRequest) -> Json:
         system = [{"role": "system", "content": request.system}] if request.system else []
-        body: Json = {"model": request.model, "messages": [*system, *request.messages]}
+        messages = [*system, *map(_with_valid_arguments, request.messages)]
+        body: Json = {"model": request.model, "messages": messages}
         if request.tools:
             body["tools"] = list(request.tools)
         if request.max_output_tokens is not None:
@@ -213,9 +215,23 @@ class _ChatReplyReader(ReplyReader):
             calls=tuple(read),
             usage=self._usage,
             finish_reason="refusal" if self._refusal and not interrupted else reason,
+            is_cut=self._finish == "length" and not interrupted,
             model=self._model,
             unsent_thinking="".join(self._thinking) if interrupted else "",
         )
+
+
+def _with_valid_arguments(message: Json) -> Json:
+    """Return a message whose tool calls have JSON objects as arguments; the history keeps the originals."""
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    valid = []
+    for call in select_mappings(calls):
+        function = call.get("function") or {}
+        arguments = repair_arguments(function.get("arguments"))
+        valid.append({**call, "function": {**function, "arguments": arguments}})
+    return {**message, "tool_calls": valid}
 
 
 def _number_calls(calls: Any) -> list[Json]:

@@ -19,6 +19,7 @@ from toolfold.providers.dialect import (
     data_uri,
     is_older_version,
     is_search_result,
+    repair_arguments,
     select_mappings,
     simplify_schema,
     split_search_result,
@@ -104,7 +105,7 @@ class OpenAIResponses(Dialect):
     def build_body(self, request: ModelRequest) -> Json:
         body: Json = {
             "model": request.model,
-            "input": [dict(message) for message in request.messages],
+            "input": [_with_valid_arguments(message) for message in request.messages],
             # The history is ours: nothing is stored at the provider, so reasoning must travel with it.
             "store": False,
             "include": ["reasoning.encrypted_content"],
@@ -231,6 +232,7 @@ class _ResponsesReplyReader(ReplyReader):
             calls=tuple(calls),
             usage=self._usage,
             finish_reason="interrupted" if interrupted else "tool_calls" if calls else self._finish,
+            is_cut=self._finish == "length" and not interrupted,
             model=self._model,
             id=self._id,
             unsent_thinking=self._join_thinking(indexes) if interrupted else "",
@@ -252,6 +254,13 @@ class _ResponsesReplyReader(ReplyReader):
 
     def _join_thinking(self, kept: Sequence[int]) -> str:
         return "".join(text for index, text in sorted(self._thinking.items()) if index not in kept)
+
+
+def _with_valid_arguments(item: Json) -> Json:
+    """Return an input item in which the arguments of a call are a JSON object."""
+    if item.get("type") != "function_call":
+        return dict(item)
+    return {**item, "arguments": repair_arguments(item.get("arguments"))}
 
 
 def _read_call(item: Json) -> ToolCall:

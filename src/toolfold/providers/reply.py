@@ -63,6 +63,8 @@ class Reply:
     calls: tuple[ToolCall, ...] = ()
     usage: Usage = field(default_factory=Usage)
     finish_reason: FinishReason = "stop"
+    is_cut: bool = False
+    """True if the reply ended at the output limit; its text or its last tool call is incomplete."""
     model: str = ""
     """The model that answered, as the provider names it."""
     id: str = ""

@@ -35,6 +35,8 @@ class ScriptedReply:
     calls: Sequence[ToolCall] = ()
     usage: Json = field(default_factory=dict)
     """Token usage in the format of OpenAI's chat API; estimated if empty."""
+    finish_reason: str = ""
+    """Finish reason in the format of OpenAI's chat API, such as `length` for a reply that was cut."""
 
 
 Step: TypeAlias = "str | ScriptedReply | ProviderError | Callable[[ModelRequest], str | ScriptedReply]"
@@ -73,7 +75,7 @@ class ScriptedProvider:
         for index, call in enumerate(reply.calls):
             function = {"name": call.name, "arguments": arguments_text(call)}
             yield _chunk({"tool_calls": [{"index": index, "id": call.id, "function": function}]})
-        yield _chunk({}, "tool_calls" if reply.calls else "stop")
+        yield _chunk({}, reply.finish_reason or ("tool_calls" if reply.calls else "stop"))
         yield {"choices": [], "usage": reply.usage or _estimate_usage(request, reply), "model": self.model}
 
     async def list_models(self) -> list[Json]:
@@ -97,7 +99,8 @@ def load_script(file: Path) -> ScriptedProvider:
     """Return a model client that follows the script in a JSON file. Raises ConfigError.
 
     The file holds a list of steps, or an object with `steps` and `delta_delay_s`, the pause after each piece
-    of text. A step is text, or an object with `text`, `calls` (each with `name` and `arguments`) and `usage`,
+    of text. A step is text, or an object with `text`, `calls` (each with `name` and `arguments`), `usage` and
+    `finish_reason`,
     or one with `error` and its `kind`.
     """
     try:
@@ -133,4 +136,6 @@ def _read_step(step: Any) -> Step:
             raise ValueError(f"{kind!r} is not a kind of error; use one of {typing.get_args(ProblemKind)}")
         return ProviderError(str(step["error"]), kind=kind)
     calls = [ToolCall(call["name"], call.get("arguments")) for call in step.get("calls", ())]
-    return ScriptedReply(str(step.get("text", "")), calls, step.get("usage", {}))
+    return ScriptedReply(
+        str(step.get("text", "")), calls, step.get("usage", {}), str(step.get("finish_reason", ""))
+    )

@@ -56,6 +56,7 @@ _WRITE_FILE: Json = {
         "properties": {
             "path": _PATH,
             "content": {"type": "string", "description": "The complete text of the file."},
+            "append": {"type": "boolean", "default": False, "description": "Add content to the end instead."},
         },
         "required": ["path", "content"],
         "additionalProperties": False,
@@ -180,13 +181,24 @@ class FileTools:
         content = args["content"]
         data = encode_text(content, "content")
         require_size(len(data), "The content")
-        written = self.workspace.write_atomically(args["path"], data)
+        before = self._read_bytes(args["path"]) if args.get("append") else b""
+        require_size(len(before) + len(data), "The file")
+        written = self.workspace.write_atomically(args["path"], before + data)
         return {
             "path": self.workspace.relative(written.path),
-            "result": "created" if written.created else "replaced",
-            "bytes": len(data),
+            "result": "created" if written.created else "appended" if args.get("append") else "replaced",
+            "bytes": len(before) + len(data),
             "lines": content.count("\n") + (not content.endswith("\n") and content != ""),
         }
+
+    def _read_bytes(self, given: str) -> bytes:
+        """Return what a file contains; nothing if it does not exist."""
+        path = self.workspace.resolve(given)
+        if not path.exists():
+            return b""
+        with self.workspace.open_for_reading(path) as file:
+            require_text(file, self.workspace.relative(path))
+            return file.read(MAX_FILE_BYTES + 1)
 
     def patch(self, args: Json, context: CallContext) -> Json:
         path = self.workspace.resolve(args["path"])
