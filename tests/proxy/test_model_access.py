@@ -122,6 +122,12 @@ def test_model_request_refused_by_a_team_rule_logs_the_rule_without_revealing_it
         ("chat/completions", b'{"model": "gpt-4o", "messages": [], "Model": "o1-pro"}'),
         ("chat/completions", b'{"model": "gpt-4o", "messages": [], "models": ["o1-pro"]}'),
         ("chat/completions", b'{"model": "gpt-4o", "messages": [], "fallbacks": ["o1-pro"]}'),
+        ("chat/completions", b'{"model": "gpt-4o", "messages": [], "fallback_models": ["o1-pro"]}'),
+        ("chat/completions", b'{"model": "gpt-4o", "messages": [], "model_id": "o1-pro"}'),
+        ("chat/completions", b'{"model": "gpt-4o", "messages": [], "preset": "o1-pro"}'),
+        ("chat/completions", b'{"model": "gpt-4o", "messages": [], "extra_body": {"models": ["o1-pro"]}}'),
+        ("chat/completions", b'{"model": "gpt-4o", "plugins": [{"id": "x", "allowed_models": ["o1-pro"]}]}'),
+        ("responses", b'{"model": "gpt-4o", "tools": [{"type": "x", "fallback_models": ["o1-pro"]}]}'),
         ("chat/completions", b'{"messages": []}'),
         ("chat/completions", b"no json"),
         ("images/generations", b'{"model": "gpt-4o"}'),
@@ -147,6 +153,7 @@ def test_request_must_name_exactly_one_model_if_its_user_is_limited_to_certain_m
         ("responses", {"tools": [{"type": "x", "parameters": {"model": "o1-pro"}}]}),
         ("responses", {"tools": [{"type": "x", "model": {"name": "o1-pro"}}]}),
         ("responses", {"Tools": [{"type": "x", "model": "o1-pro"}]}),
+        ("chat/completions", {"extra_body": {"model": "o1-pro"}}),
         ("chat/completions", {"model": "gpt-4o,o1-pro"}),
         ("chat/completions", {"model": "gpt-4o\n"}),
         ("chat/completions", {"model": "gpt-4o "}),
@@ -177,6 +184,26 @@ def test_model_named_in_a_tool_definition_is_accepted_if_access_rules_allow_the_
     ]
     assert ask(served, token, {"model": "gpt-4o", "tools": tools}, "responses").status_code == 200
     assert upstream.received
+
+
+def test_model_in_the_query_or_in_a_header_is_not_forwarded_for_a_user_with_model_rules(
+    served: RunningProxy, upstream: Upstream
+) -> None:
+    headers = {
+        "x-toolfold-token": add_user(served, allowed=("model:gpt-*",)),
+        "authorization": "Bearer sk-client",
+        "openai-organization": "org",
+        "x-model": "o1",
+        "x-portkey-config": '{"override_params": {"model": "o1"}}',
+    }
+    url = f"{served.url}/v1/chat/completions?model=o1&deployment=o1&beta=1"
+    body = b'{"model": "gpt-4o", "messages": []}'
+    assert httpx2.post(url, content=body, headers=headers, timeout=TIMEOUT_S).status_code == 200
+    (received,) = upstream.received
+    assert received.path == "/v1/chat/completions?beta=1"
+    assert received.header("authorization") == "Bearer sk-client"
+    assert received.header("openai-organization") == "org"
+    assert "o1" not in str(received.headers)
 
 
 @pytest.mark.parametrize(
@@ -253,6 +280,7 @@ def test_user_who_may_not_use_a_providers_configured_key_cannot_read_data_with_t
         assert not upstream.received
         assert "the key of the provider 'house' is refused: user ann denies key:house" in caplog.text
         served.tokens.users.change_user("ann", lambda each: replace(each, denied=("key:other",)))
+        url = f"{served.url}/v1/models"
         assert httpx2.get(url, headers=headers, timeout=TIMEOUT_S).status_code == 200
 
 

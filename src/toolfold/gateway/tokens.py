@@ -68,6 +68,11 @@ class GatewayClient:
         """Return an identifier that is unique to this token, even if two tokens have the same name."""
         return f"{self.name} {self.created!r}"
 
+    @property
+    def owner(self) -> str:
+        """Return whose data the client uses: the user's, with all tokens, or that of a token without one."""
+        return f"user {self.user_id}" if self.user_id else f"client {self.id}"
+
 
 @dataclass(frozen=True, slots=True)
 class _TokensSnapshot:

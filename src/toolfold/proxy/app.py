@@ -10,7 +10,7 @@ import asyncio
 import functools
 import json
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
@@ -44,9 +44,16 @@ from toolfold.proxy.model_prices import ModelPrices
 from toolfold.proxy.native_forms import NativeForms, add_header_value
 from toolfold.proxy.reply_usage import ForwardedReply, find_usage
 from toolfold.proxy.request_events import RequestEvents
-from toolfold.proxy.rounds import AccessEnded, FoldedExchange, FoldingFailed, StoredReply
+from toolfold.proxy.rounds import AccessEnded, FoldedExchange, FoldingFailed
 from toolfold.proxy.runtime_tools import RuntimeTools
+from toolfold.proxy.shared_keys import (
+    CHECKED_PATHS,
+    list_continued_replies,
+    refuse_unknown_reply,
+    require_shared_path,
+)
 from toolfold.proxy.spending import COUNTED_PATHS, UsageHider, prepare_counted_body, require_counted_path
+from toolfold.proxy.stored_replies import StoredReplies, StoredReply
 from toolfold.proxy.tool_arrays import ToolArrays
 from toolfold.proxy.upstreams import Family, Upstream, Upstreams
 from toolfold.runtime import Runtime
@@ -64,7 +71,6 @@ CLIENT_SHARE = 0.5
 MAX_STREAMED_BODY_BYTES = 1_000_000_000
 """Size of other requests, such as uploaded files, which are passed on without being stored."""
 MAX_RESPONSE_S = 4 * 3_600.0
-MAX_STORED_REPLIES = 1_000
 MAX_BODY_PAUSE_S = 60.0
 """How long a client may pause while it sends the body of a request."""
 LARGE_BODY_BYTES = 300_000
@@ -97,6 +103,8 @@ class ProxyRequest:
     """The body of a JSON request; None if the body is streamed."""
     content: Json | None = None
     """The parsed body, if it is a JSON object."""
+    is_limited: bool = False
+    """True if rules limit the models that the client may use."""
     hides_usage: bool = False
     """True if the proxy has asked for the usage of a stream, and the client has not."""
 
@@ -134,8 +142,7 @@ class Proxy:
         self._tools = (
             RuntimeTools(runtime, settings.toolsets, tokens=policy.tokens) if settings.toolsets else None
         )
-        self._stored: OrderedDict[tuple[str, str, str], StoredReply] = OrderedDict()
-        """Stored replies that a client continues, by the client, the provider and the id that it knows."""
+        self._stored = StoredReplies()
         self._bodies = RequestBodies(
             BodyLimits(
                 max_bytes=MAX_BODY_BYTES,
@@ -245,6 +252,7 @@ class Proxy:
             self._require_known_model(request)
             self._require_key_permission(request)
             await self._require_allowed_model(request)
+            await self._require_own_data(request)
         except RequestRefused as error:
             await self._refuse(error, family, send)
             return
@@ -302,6 +310,21 @@ class Proxy:
             body=request.body,
         )
 
+    async def _require_own_data(self, request: ProxyRequest) -> None:
+        """Raise RequestRefused if a request with a shared key could reach data of other users."""
+        upstream = self.upstreams.find(request.model, request.family)
+        if upstream.uses_client_key:
+            return
+        named = require_shared_path(request.method, request.path, request.headers)
+        replies = {named} if named else set()
+        if request.method == "POST" and request.path in CHECKED_PATHS:
+            if request.body is None or request.content is None:
+                raise RequestRefused(400, "The body of the request must be an uncompressed JSON object.")
+            replies = await asyncio.to_thread(list_continued_replies, request.body)
+        for each in replies:
+            if self._stored.find(request.admitted.client.owner, upstream.provider, each) is None:
+                raise refuse_unknown_reply(each)
+
     async def _read_request(
         self, scope: Scope, path: str, family: Family, admitted: AdmittedClient, body: _ClientBody
     ) -> ProxyRequest:
@@ -309,6 +332,8 @@ class Proxy:
         request = ProxyRequest(
             scope["method"], path, scope["query_string"], list(scope["headers"]), admitted, family, None
         )
+        is_limited = limits_models(self._policy.tokens, admitted.client)
+        request = replace(request, is_limited=is_limited)
         is_counted = self._find_spending_quotas(admitted.client) is not None
         if is_counted:
             require_counted_path(scope["method"], path, has_body=has_body(request.headers))
@@ -317,8 +342,7 @@ class Proxy:
         data = await self._bodies.read_reserved(body.reservation, body.receive)
         # Only folding, the choice of a provider by the name of the model, limits and rules need the content.
         can_fold = self._folder is not None and _find_wire(path) is not None
-        is_read = can_fold or self.upstreams.depend_on_model or is_counted
-        is_read = is_read or limits_models(self._policy.tokens, admitted.client)
+        is_read = can_fold or self.upstreams.depend_on_model or is_counted or is_limited
         content = await self._parse_body(data, request.headers) if is_read else None
         if not is_counted:
             return replace(request, body=data, content=content)
@@ -428,10 +452,9 @@ class Proxy:
             max_rounds=self._choose_max_rounds(fold),
             keep_alive_s=self._keep_alive_s,
             is_still_valid=request.admitted.is_still_valid,
+            keep_stored=functools.partial(self._stored.add, request.admitted.client.owner, upstream.provider),
         )
         await (exchange.count() if request.path in COUNTING_WIRES else exchange.run())
-        if exchange.stored is not None:
-            self._keep_stored(exchange.stored, request, upstream)
         return True
 
     def _choose_max_rounds(self, fold: Fold) -> int:
@@ -465,18 +488,21 @@ class Proxy:
         self, request: ProxyRequest, upstream: Upstream, added_headers: Mapping[str, str], body: Json
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
         """Send a rewritten request to a provider, requesting an uncompressed response."""
-        headers = upstream.build_headers(request.headers, request.admitted.token_headers)
+        headers, url = self._build_target(request, upstream)
         headers = _refuse_compression(headers)
         for name, value in added_headers.items():
             headers = add_header_value(headers, name, value)
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-        url = upstream.build_url(request.path, request.query)
         return self._connections.send(upstream, "POST", url, headers, content)
 
-    def _keep_stored(self, reply: StoredReply, request: ProxyRequest, upstream: Upstream) -> None:
-        self._stored[request.admitted.client.id, upstream.provider, reply.client_id] = reply
-        while len(self._stored) > MAX_STORED_REPLIES:
-            self._stored.popitem(last=False)
+    def _build_target(
+        self, request: ProxyRequest, upstream: Upstream
+    ) -> tuple[list[tuple[bytes, bytes]], str]:
+        """Return the headers and the URL with which a request is sent to its provider."""
+        headers = upstream.build_headers(
+            request.headers, request.admitted.token_headers, is_limited=request.is_limited
+        )
+        return headers, upstream.build_url(request.path, request.query, is_limited=request.is_limited)
 
     def _continue_stored(self, request: ProxyRequest, upstream: Upstream) -> ProxyRequest:
         """Add the provider's reply id and hidden tool results to a request that continues a stored reply."""
@@ -484,9 +510,11 @@ class Proxy:
         previous = content.get("previous_response_id") if content and wire is WIRES["responses"] else None
         if not isinstance(previous, str):
             return request
-        stored = self._stored.get((request.admitted.client.id, upstream.provider, previous))
-        messages = wire.read_messages(content) if wire and content and stored else None
-        if wire is None or content is None or messages is None or stored is None:
+        stored = self._stored.find(request.admitted.client.owner, upstream.provider, previous)
+        if stored is None or not (stored.results or stored.id != previous):
+            return request
+        messages = wire.read_messages(content) if wire and content else None
+        if wire is None or content is None or messages is None:
             return request
         content = {**content, "previous_response_id": stored.id}
         content = wire.replace_messages(content, [*stored.results, *messages])
@@ -497,16 +525,15 @@ class Proxy:
     ) -> None:
         """Forward a request to the provider, and the response to the client, unchanged.
 
-        If the tokens of the client's user are limited, the reply is read too, so it must not be compressed.
+        If the reply is read too, because tokens are counted or it is stored, it must not be compressed.
         """
-        headers = upstream.build_headers(request.headers, request.admitted.token_headers)
-        url = upstream.build_url(request.path, request.query)
+        headers, url = self._build_target(request, upstream)
         content: bytes | AsyncIterator[bytes] | None = request.body
         if content is None and has_body(request.headers):
             content = body.stream(MAX_STREAMED_BODY_BYTES)
             if not any(name.lower() == b"transfer-encoding" for name, _ in request.headers):
                 headers += [each for each in request.headers if each[0].lower() == b"content-length"]
-        counted = self._make_counter(request)
+        counted = self._make_counter(request, upstream)
         if counted is None:
             async with self._connections.send(upstream, request.method, url, headers, content) as response:
                 await relay_response(response, send)
@@ -520,16 +547,23 @@ class Proxy:
             is_abandoned = not counted.is_refused
             raise
         finally:
-            if counted.has_started or is_abandoned:
+            if counted.has_started or is_abandoned:  # it does nothing for users without a limit
                 self._count_reply(request, counted.finish(), counted.is_whole)
 
-    def _make_counter(self, request: ProxyRequest) -> ForwardedReply | None:
-        """Return a parser that counts the tokens of a forwarded reply; None if no limit requires it."""
+    def _make_counter(self, request: ProxyRequest, upstream: Upstream) -> ForwardedReply | None:
+        """Return a parser of a forwarded reply if its tokens are counted or it may be stored; else None."""
+        owner = request.admitted.client.owner
+        is_stored = request.path == "responses" and not upstream.uses_client_key
+
+        def note_id(reply_id: str) -> None:
+            if is_stored:
+                self._stored.add(owner, upstream.provider, StoredReply(reply_id, reply_id, []))
+
         if request.method != "POST" or request.path not in COUNTED_PATHS:
             return None
-        if self._find_spending_quotas(request.admitted.client) is None:
+        if not is_stored and self._find_spending_quotas(request.admitted.client) is None:
             return None
-        return ForwardedReply(WIRES.get(request.path, WIRES["chat/completions"]))
+        return ForwardedReply(WIRES.get(request.path, WIRES["chat/completions"]), note_id)
 
 
 class _ClientBody:

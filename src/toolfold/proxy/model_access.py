@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from toolfold.errors import shorten
 from toolfold.gateway.request_bodies import RequestRefused
@@ -17,8 +19,13 @@ from toolfold.users.directory import MODEL_RULE
 
 log = logging.getLogger(__name__)
 
-_MODEL_KEYS = frozenset({"model", "models", "fallbacks"})
-"""Keys of request bodies that name a model, or models to be used if the first one is not available."""
+_MODEL_KEY = re.compile(r".*(?:model|fallback).*|engine|deployment(?:_id)?|preset|route", re.DOTALL)
+"""Keys of request bodies that may name a model, or models to be used if the first one is not available."""
+_CONVERSATION_KEYS = frozenset(
+    {"input", "messages", "metadata", "prompt", "response_format", "system", "text"}
+)
+"""Keys of request bodies whose content names no model."""
+_SCHEMA_KEYS = frozenset({"function", "input_examples", "input_schema", "parameters"})
 _READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -116,13 +123,27 @@ def _list_tool_models(body: bytes) -> list[str]:
         content = read_pairs(body)
     except (ValueError, RecursionError):
         raise _refuse_unclear_model() from None
-    if sum(key.casefold() in _MODEL_KEYS for key, _ in content) != 1:
+    if sum(_MODEL_KEY.fullmatch(key.casefold()) is not None for key, _ in content) != 1:
         raise _refuse_unclear_model()
-    tools = [tool for array in content.select("tools") if isinstance(array, list) for tool in array]
-    found = [name for tool in tools if isinstance(tool, Pairs) for name in tool.select("model")]
-    if not all(isinstance(each, str | None) for each in found):
-        raise _refuse_unclear_model()
-    for tool in tools:
+    rest = [value for key, value in content if key.casefold() not in {"model", *_CONVERSATION_KEYS}]
+    found = list(_find_models(rest))
+    for tool in (tool for array in content.select("tools") if isinstance(array, list) for tool in array):
         parameters = tool.select("parameters") if isinstance(tool, Pairs) else []
         found += [name for each in parameters if isinstance(each, Pairs) for name in each.select("model")]
     return [each for each in found if isinstance(each, str)]  # others are parts of a JSON schema
+
+
+def _find_models(value: Any) -> Iterator[str]:
+    """Yield the models named in a part of a request. Raises RequestRefused if a name is not a text."""
+    for key, each in value if isinstance(value, Pairs) else ():
+        name = key.casefold()
+        if name == "model" and isinstance(each, str | None):
+            if each is not None:
+                yield each
+        elif _MODEL_KEY.fullmatch(name):
+            raise _refuse_unclear_model()
+        elif name not in _SCHEMA_KEYS:
+            yield from _find_models(each)
+    if isinstance(value, list) and not isinstance(value, Pairs):
+        for each in value:
+            yield from _find_models(each)

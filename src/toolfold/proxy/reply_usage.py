@@ -1,4 +1,4 @@
-"""Determine the token usage of a model's reply, for the limits of users.
+"""Determine the token usage of a model's reply, for the limits of users, and its id.
 
 Providers tell it at the end of a reply, some only if the client asks for it. What is not told, for example
 because the client has gone before the end, is estimated from the sizes of the request and the reply.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from typing import Any
 
 from toolfold.events import Usage
 from toolfold.model import Json
 from toolfold.providers.errors import ProviderError
-from toolfold.providers.reply import Reply
+from toolfold.providers.reply import Reply, text_of
 from toolfold.providers.wire import EventParser, EventTooLong, Wire
 from toolfold.proxy.forwarding import UpstreamResponse
 from toolfold.proxy.input_estimate import estimate_input_tokens
@@ -27,8 +28,9 @@ MAX_READ_BYTES = 16_000_000
 class ForwardedReply:
     """Reply that is forwarded unchanged and parsed for its token usage."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: Wire, note_id: Callable[[str], None]) -> None:
+        """Create a parser; `note_id` gets the id of a reply of the responses API before the client does."""
+        self._wire, self._note_id = wire, note_id
         self._is_stream = False
         self._events, self._reader = EventParser(), wire.dialect.start_reply()
         self._body = bytearray()
@@ -54,6 +56,9 @@ class ForwardedReply:
                 self._feed(part)
                 yield part
             self.is_whole = True
+            if not self._is_stream:
+                with contextlib.suppress(ValueError, RecursionError):
+                    self._note_reply(json.loads(self._body))
 
         return replace(response, read=read)
 
@@ -79,8 +84,13 @@ class ForwardedReply:
     def _feed_events(self, part: bytes) -> None:
         for event in self._events.feed(part):
             if (content := event.parse()) is not None:
+                self._note_reply(content.get("response"))
                 for _ in self._reader.feed(_read_as_chat(content)):
                     pass
+
+    def _note_reply(self, response: Any) -> None:
+        if isinstance(response, dict) and (reply_id := text_of(response.get("id"))):
+            self._note_id(reply_id)
 
 
 def find_usage(reply: Reply, request: bytes, content: Json | None, *, is_whole: bool) -> Usage:

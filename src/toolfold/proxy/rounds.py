@@ -11,7 +11,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 
 from toolfold.gateway.http_sessions import Send
 from toolfold.model import Json
@@ -25,6 +24,7 @@ from toolfold.proxy.forwarding import (
     select_response_headers,
 )
 from toolfold.proxy.request_events import RequestEvents
+from toolfold.proxy.stored_replies import StoredReply
 from toolfold.proxy.upstreams import Headers, Upstream
 from toolfold.redaction import NO_SECRETS
 
@@ -39,17 +39,6 @@ _REWRITTEN_HEADERS = frozenset({b"content-length", b"content-encoding"})
 
 OpenRound = Callable[[Json], AbstractAsyncContextManager[UpstreamResponse]]
 """Sends a request body to the provider."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredReply:
-    """A reply stored by the provider: its id, and the search results hidden from the client."""
-
-    client_id: str
-    """The id under which the client knows it."""
-    id: str
-    results: list[Json]
-    """Results of its searches, which the request that continues it must contain."""
 
 
 class FoldingFailed(Exception):
@@ -85,20 +74,21 @@ class FoldedExchange:
         max_rounds: int,
         keep_alive_s: float,
         is_still_valid: Callable[[], bool],
+        keep_stored: Callable[[StoredReply], None],
     ) -> None:
         """Create an exchange; `is_still_valid` returns False once the client loses access to the proxy.
+
+        `keep_stored` gets a reply that the provider stores, before the client gets its end.
 
         A client that has got nothing of a stream for `keep_alive_s` gets a sign that the reply goes on.
         """
         self._fold, self._upstream, self._open_round, self._send = fold, upstream, open_round, send
-        self._keep_alive_s = keep_alive_s
+        self._keep_alive_s, self._keep_stored = keep_alive_s, keep_stored
         self._max_rounds, self._is_still_valid, self._events = max_rounds, is_still_valid, events
         self._added: list[Json] = []
         """The replies that only searched, and the results they got."""
         self._text = ""
         """The text of all replies."""
-        self.stored: StoredReply | None = None
-        """How to continue the reply at the provider, if not by the id and the input of the client alone."""
 
     async def run(self) -> None:
         """Send the necessary model requests and answer the client.
@@ -265,8 +255,8 @@ class FoldedExchange:
         """Store the parts of a reply hidden from the client, for later requests of the conversation."""
         hidden = merger.hidden_calls
         results = await self._fold.answer(hidden, run=False) if hidden else []
-        if reply.id and (results or alias):
-            self.stored = StoredReply(alias or reply.id, reply.id, results)
+        if reply.id:
+            self._keep_stored(StoredReply(alias or reply.id, reply.id, results))
         hidden_ids = {call.id for call in hidden}
         shown = [call.id for call in reply.calls if call.id not in hidden_ids]
         if self._fold.note_first_reply is not None:

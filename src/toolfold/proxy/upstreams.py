@@ -17,7 +17,8 @@ from toolfold.config.agent import ProviderSettings
 from toolfold.errors import ConfigError, closest_names, did_you_mean
 from toolfold.naming import matches_pattern
 from toolfold.providers.models import find_key, known_providers
-from toolfold.proxy.access import KEY_HEADERS, TOKEN_HEADER
+from toolfold.proxy.access import TOKEN_HEADER
+from toolfold.proxy.shared_keys import select_known_headers, select_known_parameters
 
 Family = Literal["openai", "anthropic"]
 """The APIs that a provider offers: OpenAI's, or Anthropic's."""
@@ -45,8 +46,6 @@ _OWN_REQUEST_HEADERS = frozenset(
         *("host", "expect", "content-length", TOKEN_HEADER, "cookie", "origin", "referer"),
     }
 )
-_PRIVATE_NAME = re.compile(r"key|token|auth|secret|cookie|organization|project|sec-fetch")
-"""Words in the names of headers and query parameters that identify a client to its own provider."""
 _TOKEN_IN_VALUE = re.compile(rb"(?:^|[\s=;,:])tf_")
 
 
@@ -72,29 +71,34 @@ class Upstream:
         """Return True if this provider is OpenAI or Anthropic rather than a compatible server."""
         return urlsplit(self.base_url).hostname in _OFFICIAL_HOSTS
 
-    def build_url(self, path: str, query: bytes) -> str:
+    def build_url(self, path: str, query: bytes, *, is_limited: bool = False) -> str:
         """Return this provider's URL for a path below /v1, with the client's query string.
 
-        A provider that gets the proxy's own key does not get query parameters in which clients send theirs.
+        With the proxy's own key, and if rules limit the client's models, only known parameters are sent.
         """
         base = self.base_url.rstrip("/")
         if self.family == "anthropic" and not base.endswith("/v1"):
             base += "/v1"
         sent = query.decode("latin-1").split("&") if query else []
-        if not self.uses_client_key:
-            sent = [each for each in sent if not _PRIVATE_NAME.search(each.partition("=")[0].lower())]
+        if is_limited or not self.uses_client_key:
+            sent = select_known_parameters(sent)
         # The path was decoded: quoting it keeps an encoded slash or question mark from changing the URL.
         return f"{base}/{quote(path, safe=_PATH_CHARS)}" + (f"?{'&'.join(sent)}" if sent else "")
 
-    def build_headers(self, sent: Iterable[tuple[bytes, bytes]], token_headers: frozenset[str]) -> Headers:
-        """Return the headers of a request to this provider, derived from the client's headers."""
-        dropped = _OWN_REQUEST_HEADERS | (token_headers if self.uses_client_key else KEY_HEADERS)
+    def build_headers(
+        self, sent: Iterable[tuple[bytes, bytes]], token_headers: frozenset[str], *, is_limited: bool = False
+    ) -> Headers:
+        """Return the headers of a request to this provider, derived from the client's headers.
+
+        With the proxy's own key, and if rules limit the client's models, only known headers are sent.
+        """
+        if is_limited or not self.uses_client_key:
+            sent = select_known_headers(sent, uses_client_key=self.uses_client_key)
+        dropped = _OWN_REQUEST_HEADERS | token_headers
         kept = [
             (name, value)
             for name, value in sent
-            if (lower := name.decode("latin-1").lower()) not in dropped
-            and not _TOKEN_IN_VALUE.search(value)
-            and (self.uses_client_key or not _PRIVATE_NAME.search(lower))
+            if name.decode("latin-1").lower() not in dropped and not _TOKEN_IN_VALUE.search(value)
         ]
         if not self.own_key:
             return kept
