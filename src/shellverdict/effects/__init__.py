@@ -14,7 +14,7 @@ from shellverdict.effects.container_mounts import MOUNT_HANDLERS
 from shellverdict.effects.copying import COPY_HANDLERS
 from shellverdict.effects.deleting import DELETE_HANDLERS
 from shellverdict.effects.disks import DISK_HANDLERS, find_mkfs_effects
-from shellverdict.effects.exported_variables import VARIABLE_HANDLERS
+from shellverdict.effects.exported_variables import VARIABLE_HANDLERS, find_search_path_effects
 from shellverdict.effects.kernel import KERNEL_HANDLERS
 from shellverdict.effects.networks import NETWORK_HANDLERS
 from shellverdict.effects.output_options import OUTPUT_HANDLERS
@@ -68,6 +68,7 @@ def find_effects(run: ProgramRun, paths: PathClassifier) -> Iterator[CommandEffe
     yield from find_redirect_effects(RunContext(run, paths))
     yield from find_clearing_effects(RunContext(run, paths))
     yield from find_runtime_variable_effects(RunContext(run, paths))
+    yield from find_search_path_effects(RunContext(run, paths))
     for name in _possible_names(run):
         context = RunContext(run if name == run.name else _rename_program(run, name), paths)
         yield from _handler_effects(name, context)

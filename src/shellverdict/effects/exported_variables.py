@@ -1,7 +1,8 @@
 """Detect exported variables, such as PAGER or LD_PRELOAD, that make later programs run other code.
 
 A pager, a preloaded library or a start-up file: exporting such a variable decides what later commands run,
-however harmless they look. The effect of a variable on the one command it precedes is handled elsewhere.
+however harmless they look. A search path such as PYTHONPATH does the same for the one command it precedes;
+other variables before a command are handled elsewhere.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from shellverdict.effects.run_context import MAX_OPERANDS, EffectHandlers, RunCo
 from shellverdict.names import split_names
 from shellverdict.options import Options
 from shellverdict.paths import PathKind
-from shellverdict.shell.words import EMPTY, GAP, Word
+from shellverdict.shell.words import EMPTY, GAP, Taint, Word
 from shellverdict.verdict import CommandEffect, EffectKind
 
-__all__ = ["VARIABLE_HANDLERS"]
+__all__ = ["VARIABLE_HANDLERS", "find_search_path_effects"]
 
 _COMMAND_VARIABLES = split_names(
     "PAGER MANPAGER GIT_PAGER SYSTEMD_PAGER AWS_PAGER GH_PAGER BAT_PAGER DELTA_PAGER PSQL_PAGER EDITOR "
@@ -118,11 +119,27 @@ def _is_usual_config(context: RunContext, part: str) -> bool:
 def _searches_untrusted_directory(context: RunContext, value: Word) -> bool:
     """Return True if a search path such as PYTHONPATH has a directory outside the project and the system."""
     for part in islice(value.split(":"), 64):
-        if "/" in part and not part.startswith((*_SYSTEM_PREFIXES, GAP)):
+        if "/" in part and not part.startswith((*_SYSTEM_PREFIXES, GAP, "../")):
             kinds_of_part = context.classify(Word(part)).kinds
             if PathKind.PROJECT not in kinds_of_part and kinds_of_part & {PathKind.TEMP, PathKind.OUTSIDE}:
                 return True
     return False
+
+
+def find_search_path_effects(context: RunContext) -> Iterator[CommandEffect]:
+    """Yield an effect for each search path, set for one program, with a directory that anybody can write to.
+
+    Search paths for libraries are handled with the commands that variables make a program run.
+    """
+    words = context.run.argv[1:] if context.run.name in ("env", "sudo", "doas") else ()
+    assigned = [word.partition("=")[::2] for word in islice(words, MAX_OPERANDS)]
+    for name, value in (*context.run.env_assignments.items(), *assigned):
+        if name in _SEARCH_PATH_VARIABLES and not name.startswith(("LD_", "DYLD_")):
+            parts = [Word(part) for part in islice(value.split(":"), 64) if "/" in part]
+            if any(PathKind.TEMP in context.classify(part).kinds for part in parts):
+                yield context.new_effect(
+                    EffectKind.RUN_UNREAD, Taint.UNREAD.value, target=Word(value), detail=name
+                )
 
 
 def _is_code(_: RunContext, value: Word) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 
 from shellverdict.embedded_code.analysis import AnalysisBuilder, CodeAnalysis
@@ -82,6 +84,8 @@ def analyze_code(code: Word, language: str) -> CodeAnalysis:
 def _analyze_language(code: Word, language: str, depth: int = 0) -> CodeAnalysis:
     if language == "python":
         return _analyze_python_or_calls(code)
+    if language == "doctest":
+        return _analyze_doctest(code)
     if language.startswith("sql"):
         return analyze_sql(code, language.partition(":")[2])
     if analyze := _ANALYZERS.get(language):
@@ -94,6 +98,19 @@ def _analyze_language(code: Word, language: str, depth: int = 0) -> CodeAnalysis
             analysis.merge(_analyze_language(Word(text), other, depth + 1))
         return analysis.build()
     return analyze_calls(code, language) if language in load_actions() else CodeAnalysis()
+
+
+_DOCTEST_PROMPT = re.compile(r"^[ \t]*(?:>>>|\.\.\.) ?(.*)$", re.MULTILINE)
+
+
+def _analyze_doctest(code: str) -> CodeAnalysis:
+    """Analyze a file whose examples `doctest` runs: a Python module, or text with `>>> ` lines."""
+    analysis = AnalysisBuilder()
+    with suppress(NotPython):
+        analysis.merge(analyze_python(code))
+    if examples := "\n".join(_DOCTEST_PROMPT.findall(code)):
+        analysis.merge(_analyze_python_or_calls(examples))
+    return analysis.build()
 
 
 def _analyze_python_or_calls(code: str) -> CodeAnalysis:

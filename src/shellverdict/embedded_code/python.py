@@ -5,19 +5,28 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
+from types import MappingProxyType
 
 from shellverdict.embedded_code.analysis import (
+    HOME,
     AnalysisBuilder,
     CodeAnalysis,
     find_remote_url,
     is_connected_shell,
 )
 from shellverdict.embedded_code.client_libraries import find_destroyed_kind, find_service_kinds
+from shellverdict.embedded_code.python_callees import (
+    ANY_FUNCTION,
+    INSPECTING_FUNCTIONS,
+    STORING_NAMES,
+    IndirectCallees,
+)
 from shellverdict.embedded_code.python_functions import (
     DELETE_FUNCTIONS,
     DELETE_TREE_FUNCTIONS,
+    EVALUATION_FUNCTIONS,
     KNOWN_FUNCTIONS,
     NETWORK_NAMES,
     PROCESS_FUNCTIONS,
@@ -39,9 +48,6 @@ __all__ = ["NotPython", "analyze_python"]
 _MAX_CODE_DEPTH = 4
 _MAX_NODES = 5_000
 _PROGRAM_FUNCTIONS = SHELL_FUNCTIONS | PROCESS_FUNCTIONS | DELETE_FUNCTIONS | DELETE_TREE_FUNCTIONS
-_EVALUATION_FUNCTIONS = frozenset(
-    {"exec", "eval", "builtins.exec", "builtins.eval", "compile", "runpy.run_path", "execfile"}
-)
 _CONNECTING_NAMES = frozenset(
     {
         *("connect", "connect_ex", "create_connection", "open_connection", "accept", "start_server"),
@@ -50,6 +56,31 @@ _CONNECTING_NAMES = frozenset(
 )
 _CODE_FUNCTIONS = frozenset(
     {"timeit.timeit", "timeit.repeat", "cProfile.run", "profile.run", "pdb.run", "trace.run"}
+)
+
+
+_LOADING_FUNCTIONS: Mapping[str, int] = MappingProxyType(  # index of the argument with the file
+    {
+        "importlib.util.spec_from_file_location": 1,
+        "importlib.machinery.SourceFileLoader": 1,
+        "importlib.machinery.SourcelessFileLoader": 1,
+        "importlib.machinery.ExtensionFileLoader": 1,
+        "imp.load_source": 1,
+        "imp.load_dynamic": 1,
+        "zipimport.zipimporter": 0,
+        "site.addsitedir": 0,
+    }
+)
+# Functions that read Python code from standard input.
+_INTERACTIVE_FUNCTIONS = frozenset(
+    {
+        *("code.interact", "code.InteractiveConsole", "pdb.set_trace", "breakpoint", "IPython.embed"),
+        *("IPython.start_ipython", "pdb.post_mortem"),
+    }
+)
+# Names of modules in pickled data that can start programs or evaluate code.
+_PICKLED_MODULE = re.compile(
+    rb"(?:^|[^A-Za-z_])[ci]?(?:os|posix|nt|subprocess|builtins|__builtin__|shutil|pty|runpy|importlib|ctypes)\b"
 )
 
 
@@ -102,6 +133,7 @@ class _PythonAnalyzer(PythonNames):
         self.service_kinds: frozenset[EffectKind] = frozenset()
         self.kills_processes = False  # True if a method that ends a process is called
         self.aws_service = ""  # AWS service used by the code
+        self.callees = IndirectCallees(self, ())
 
     def analyze(self) -> None:
         nodes = list(islice(_walk_in_order(self.tree), _MAX_NODES + 1))
@@ -110,6 +142,7 @@ class _PythonAnalyzer(PythonNames):
         for node in nodes:
             self.record_names(node)
         self.start_second_pass()
+        self.callees = IndirectCallees(self, nodes[:_MAX_NODES])
         self.service_kinds = find_service_kinds(self.names.values())
         methods = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
         self.kills_processes = bool(methods & {"kill", "terminate", "send_signal"})
@@ -182,19 +215,24 @@ class _PythonAnalyzer(PythonNames):
         self._analyze_passed_function(node, name)
         if name is None or name not in KNOWN_FUNCTIONS:
             self._analyze_method(node, name, last)
-        if name is None and isinstance(node.func, ast.Subscript) and self._mentions_process_module(node.func):
-            self.analysis.add_unreadable(last or "a call")
         if name is not None:
             self._analyze_known_function(node, name)
+        for called in sorted(self.callees.find_called(node)):
+            self._analyze_indirect_call(node.func, called, node.args, node.keywords)
+        for function, sources in self.callees.find_passed(node):
+            rest = [each for each in node.args if each is not function]
+            for called in sorted(sources):
+                self._analyze_indirect_call(function, called, rest, [])
 
-    def _mentions_process_module(self, node: ast.AST) -> bool:
-        """Return True if an expression names a module that can start programs or delete files."""
-        names = {
-            self.names.get(inner.id, inner.id) for inner in ast.walk(node) if isinstance(inner, ast.Name)
-        }
-        return bool(
-            {name.partition(".")[0] for name in names} & {"os", "subprocess", "shutil", "pty", "builtins"}
-        )
+    def _analyze_indirect_call(
+        self, callee: ast.expr, name: str, arguments: list[ast.expr], keywords: list[ast.keyword]
+    ) -> None:
+        """Analyze a call of the function `name`, which the expression `callee` may refer to."""
+        if name == ANY_FUNCTION:
+            self.analysis.add_unreadable("a call of a function that is looked up at run time")
+        else:
+            call = ast.Call(func=callee, args=arguments, keywords=keywords)
+            self._analyze_known_function(call, name)
 
     def _note_network_use(self, name: str, last: str, node: ast.Call) -> None:
         self.opens_connection |= last in _CONNECTING_NAMES and "sql" not in name
@@ -212,7 +250,14 @@ class _PythonAnalyzer(PythonNames):
         """Analyze a function passed with its arguments: `Thread(target=os.system, args=("…",))`."""
         values = [*node.args, *(keyword.value for keyword in node.keywords)]
         functions = [value for value in values if self.full_name(value) in _PROGRAM_FUNCTIONS]
-        if not functions or name in _PROGRAM_FUNCTIONS or name in ("map", "filter"):
+        last = (name or "").rpartition(".")[2] or getattr(node.func, "attr", "")
+        if (
+            not functions
+            or name in _PROGRAM_FUNCTIONS
+            or name in ("map", "filter")
+            or name in INSPECTING_FUNCTIONS
+            or last in STORING_NAMES
+        ):
             return
         rest = [value for value in values if value is not functions[0]]
         arguments = [
@@ -291,17 +336,24 @@ class _PythonAnalyzer(PythonNames):
 
     def _analyze_code_call(self, node: ast.Call, name: str) -> None:
         """Analyze a call that runs or loads code."""
-        if name in _EVALUATION_FUNCTIONS:
+        if name in EVALUATION_FUNCTIONS:
             self._add_evaluation(node, name)
         elif name in ("pickle.loads", "marshal.loads", "dill.loads", "cPickle.loads", "yaml.unsafe_load"):
+            data = self.fold_value(node.args[0]) if node.args else None
             if node.args and (traits := self.find_source_traits(node.args[0])):
                 self.analysis.add_unread_code(name, traits)
+            elif isinstance(data, bytes) and _PICKLED_MODULE.search(data):
+                self.analysis.add_unreadable(f"the objects that {name} creates")
         elif name in _CODE_FUNCTIONS:
             for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
                 if (code := self.fold_text(argument)) is not None:
                     self._add_code(code)
-        elif name in ("getattr", "__import__", "importlib.import_module"):
-            self._check_dynamic_access(node, name)
+        elif name in _LOADING_FUNCTIONS:
+            self._add_loaded_file(node, name)
+        elif name in _INTERACTIVE_FUNCTIONS:
+            self.analysis.add_command("python3")  # reads the same standard input
+            if name.startswith("code."):
+                self.analysis.add_unread_code(f"the input of {name}", frozenset())
 
     def _analyze_method(self, node: ast.Call, name: str | None, last: str) -> None:
         """Analyze a method of an object of unknown type by the method's name alone."""
@@ -311,6 +363,8 @@ class _PythonAnalyzer(PythonNames):
         path = self.fold_text(node.func.value)
         if first is not None and self._is_shell_method(name or "", last):
             self.analysis.add_script(first)
+        elif last in ("runsource", "runcode") and node.args:
+            self._add_evaluation(node, "exec")
         elif last in SQL_METHODS and first is not None:
             self.analysis.merge(analyze_sql(Word(first), "sqlite"))
         elif last in ("delete", "raw_delete") and _last_two_names(node.func.value) == "objects.all":
@@ -475,6 +529,15 @@ class _PythonAnalyzer(PythonNames):
         else:
             self.analysis.add_unreadable(ast.dump(argument)[:80])
 
+    def _add_loaded_file(self, node: ast.Call, name: str) -> None:
+        """Add the import of a module from a file that is named by its path."""
+        at = _LOADING_FUNCTIONS[name]
+        named = next((k.value for k in node.keywords if k.arg in ("location", "path", "pathname")), None)
+        path = self.fold_text(node.args[at] if len(node.args) > at else named) or GAP
+        self.analysis.add_command("python3", path)
+        if path.startswith((GAP, "/", HOME)):
+            self.analysis.add_unread_code(path, frozenset())
+
     def _add_code(self, code: str) -> None:
         if self.depth >= _MAX_CODE_DEPTH:
             self.analysis.add_unreadable(code)
@@ -494,25 +557,6 @@ class _PythonAnalyzer(PythonNames):
             ):
                 return self.fold_text(inner.args[0])
         return None
-
-    def _check_dynamic_access(self, node: ast.Call, name: str) -> None:
-        """Add an effect if a module or attribute is accessed by a name that is computed at run time."""
-        key = (
-            node.args[1] if name == "getattr" and len(node.args) > 1 else node.args[0] if node.args else None
-        )
-        folded = self.fold_value(key)
-        if not isinstance(folded, str) or GAP in folded:
-            owner = self.full_name(node.args[0]) if name == "getattr" and node.args else name
-            if owner in (
-                "os",
-                "subprocess",
-                "shutil",
-                "builtins",
-                "__builtins__",
-                "__import__",
-                "importlib.import_module",
-            ):
-                self.analysis.add_unreadable(f"{owner}…")
 
     def _add_attribute_change(self, node: ast.Call, name: str, path: str | None) -> None:
         """Add the effect of `os.chmod`, `os.chown`, `os.truncate`, `os.kill` or a similar function."""

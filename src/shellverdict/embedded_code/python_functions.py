@@ -9,6 +9,7 @@ __all__ = [
     "DECODING_NAMES",
     "DELETE_FUNCTIONS",
     "DELETE_TREE_FUNCTIONS",
+    "EVALUATION_FUNCTIONS",
     "KNOWN_FUNCTIONS",
     "NETWORK_NAMES",
     "PROCESS_FUNCTIONS",
@@ -76,6 +77,9 @@ DELETE_FUNCTIONS = frozenset(
 )
 DELETE_TREE_FUNCTIONS = frozenset(
     {"shutil.rmtree", "distutils.dir_util.remove_tree", "setuptools.distutils.dir_util.remove_tree"}
+)
+EVALUATION_FUNCTIONS = frozenset(
+    {"exec", "eval", "builtins.exec", "builtins.eval", "compile", "runpy.run_path", "execfile"}
 )
 SHELL_METHODS = frozenset(
     {"system", "popen", "getoutput", "getstatusoutput", "exec_command", "exec_run", "create_subprocess_shell"}

@@ -93,9 +93,14 @@ def _read_python_module(
         for word in words:
             if word[:1] != "-":
                 yield InnerCommand(code=to_literal(word), language="python")
+    elif module == "doctest":
+        for word in words:
+            if word[:1] != "-":
+                yield InnerCommand(source="file", file=word, language="doctest")
     elif module in _SCRIPT_RUNNING_MODULES:
         operands = tuple(word for word in words if word[:1] != "-" and word != "run")
-        yield from script_from_operands(run, operands, "python", "")
+        scripts = [place for place, word in enumerate(operands) if word.endswith(".py")]
+        yield from script_from_operands(run, operands[scripts[0] :] if scripts else operands, "python", "")
     elif module in ("IPython", "ipython"):
         yield from _read_ipython(run)
 

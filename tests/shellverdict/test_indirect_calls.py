@@ -1,0 +1,170 @@
+"""Calls of functions that are stored, passed or looked up, in code inside a command."""
+
+from __future__ import annotations
+
+import pytest
+
+from shellverdict.embedded_code import analyze_code
+from shellverdict.judging import Judge
+from shellverdict.paths import PathClassifier
+from shellverdict.rules import builtin_rules
+from shellverdict.shell.words import GAP, Word
+from shellverdict.verdict import EffectKind
+from tests.cases import check_cases
+
+LOOKED_UP = "a call of a function that is looked up at run time"
+
+
+@pytest.fixture(scope="module")
+def judge() -> Judge:
+    return Judge(builtin_rules(), PathClassifier(home="/home/me", cwd="/home/me/project", follow_links=False))
+
+
+def python_analysis(code: str) -> tuple[list[str], list[tuple[EffectKind, str]]]:
+    analysis = analyze_code(Word(code), "python")
+    return list(analysis.scripts), [(each.kind, each.target) for each in analysis.effects]
+
+
+@check_cases(
+    ("code", "script"),
+    [
+        ('import os; f = {"a": os.system}; f["a"]("rm -rf /")', "rm -rf /"),
+        ('import os; f = {"a": os.system}; f["a"](input())', GAP),
+        ('import os; f = {"a": os.system}; f.get("a")("ls")', "ls"),
+        ('import os; f = [print, os.system]; f[1]("ls")', "ls"),
+        ('import os; f = {}; f["a"] = os.system; f["a"]("ls")', "ls"),
+        ('import os; f = []; f.append(os.system); f.pop()("ls")', "ls"),
+        ('import os; f = {}; f.setdefault("a", os.system); f["a"]("ls")', "ls"),
+        ('import os; a = b = os.system; a("ls")', "ls"),
+        ('import os\nfor f in (os.system,): f("ls")', "ls"),
+        ('import os; [f("ls") for f in [os.system]]', "ls"),
+        ('import os\ndef pick(): return os.system\npick()("ls")', "ls"),
+        ("import os\ndef run(c, f=os.system): return f(c)\n", GAP),
+        ('import os\ndef run(*, f=os.system): f("ls")\n', "ls"),
+        ('import os; (lambda f=os.system: f("ls"))()', "ls"),
+        ('import os\ndef run(h): h["a"]("ls")\nrun({"a": os.system})', "ls"),
+        ('import os\nclass A:\n    run = os.system\nA.run("ls")', "ls"),
+        ('import os\nclass A: pass\nA.go = os.system\nA().go("ls")', "ls"),
+        ('import os; setattr(int, "go", os.system); int.go("ls")', "ls"),
+        ('import os; setattr(int, input(), os.system); int.go("ls")', "ls"),
+        ('import os; type("X", (), {"r": os.system}).r("ls")', "ls"),
+        ('import os; type("X", (), dict(r=os.system))().r("ls")', "ls"),
+        ('import os, types; types.SimpleNamespace(go=os.system).go("ls")', "ls"),
+        ('import os, functools; functools.reduce(lambda a, f: f(a), [os.system], "x")', GAP),
+        ('import os, threading; t = [os.system]; threading.Thread(target=t[0], args=("ls",)).run()', GAP),
+        ('import os; m = [os]; m[0].system("ls")', "ls"),
+        ('import os; getattr([os][0], "system")("ls")', "ls"),
+        ('import ctypes; ctypes.CDLL(None).system(b"ls")', "ls"),
+        ('import shutil; d = {"c": shutil.rmtree}; d["c"]("/srv/a")', "rm -rf -- /srv/a"),
+        ('from os import system; globals()["sys" + input()]("ls")', "ls"),
+    ],
+)
+def test_stored_function_is_analyzed_with_the_arguments_of_every_call_that_may_reach_it(
+    code: str, script: str
+) -> None:
+    assert python_analysis(code) == ([script], [])
+
+
+@check_cases(
+    "code",
+    [
+        "import os; getattr(os, input())(1)",
+        "import os; f = getattr(os, input()); f(1)",
+        "import os; vars(os)[input()](1)",
+        "import os; os.__dict__[input()](1)",
+        "import os; os.__getattribute__(input())(1)",
+        "import os; object.__getattribute__(os, input())(1)",
+        "import sys; sys.modules[input()].run(1)",
+        "__import__(input()).run(1)",
+        "import importlib; m = importlib.import_module(input()); m.run(1)",
+        "import operator, os; operator.attrgetter(input())(os)(1)",
+        'import operator, os; operator.methodcaller("system", 1)(os)',
+        '().__class__.__base__.__subclasses__()[9].__init__.__globals__["system"](1)',
+        "[c for c in object.__subclasses__()][3](1)",
+        "(lambda: 0).__globals__[input()](1)",
+        'print.__self__.__dict__["ev" + "al"](1)',
+        'import sys; sys._getframe().f_builtins["exec"](1)',
+        "import gc; gc.get_objects()[5](1)",
+        'import pydoc; pydoc.locate("os.system")(1)',
+        'import pkgutil; pkgutil.resolve_name("os:system")(1)',
+        "i = [__import__]; i[0](input()).run(1)",
+        "import os; m = [os]; getattr(m[0], input())(1)",
+        "import os, inspect; dict(inspect.getmembers(os))[input()](1)",
+        "list(map(getattr(__builtins__, input()), [1]))",
+    ],
+)
+def test_call_of_a_function_that_is_looked_up_by_an_unknown_name_is_unreadable(code: str) -> None:
+    assert (EffectKind.UNREADABLE, LOOKED_UP) in python_analysis(code)[1]
+
+
+@check_cases(
+    "code",
+    [
+        "import json, sys; d = json.load(sys.stdin); print(d['a']['b'])",
+        "def f(x): return x\nhandlers = {'a': f}\nprint(handlers[input()](1))",
+        "class P: pass\nprint([c() for c in P.__subclasses__()])",
+        "import os; print(getattr(os, 'name'), hasattr(os, 'fork'), callable(os.system))",
+        "import os; print([getattr(os, n) for n in dir(os)])",
+        "import os; print(os.__dict__.keys(), len(vars(os)))",
+        "import sys; print(sys.modules[__name__], 'os' in sys.modules, sorted(sys.modules))",
+        "import importlib\nfor m in 'a', 'b': print(importlib.import_module(m).__version__.split('.'))",
+        "import subprocess; print(isinstance(1, subprocess.Popen))",
+        "import subprocess\ndef f(p: subprocess.Popen) -> list[subprocess.Popen]: return p\nf(1)",
+        "import shutil; help(shutil.rmtree)",
+        "import inspect, os; print(inspect.signature(os.system))",
+        "import os; m = (os, 1); print([x.__name__ for x in m])",
+        "import os; f = [os.getcwd]; print(f[0]())",
+        "import os; f = {'x': os.system}; print(f.keys(), len(f))",
+        "import math; print(getattr(math, input())(2))",
+        "def f(): return 1\nglobals()[input()]()",
+        "import os, sys\nclass A:\n    def run(self): return 1\nA().run()",
+        "import ctypes; print(ctypes.CDLL('libm.so.6').cos(1.0))",
+        "import threading\ndef f(): pass\nthreading.Thread(target=f).start()",
+    ],
+)
+def test_use_of_functions_and_modules_that_calls_no_dangerous_function_has_no_effects(code: str) -> None:
+    assert python_analysis(code) == ([], [])
+
+
+@check_cases(
+    ("command", "rules"),
+    [
+        ("python3 -c 'import code; code.interact()'", ["run-unread"]),
+        ("python3 -c 'import code; code.InteractiveConsole().interact()'", ["run-unread"]),
+        ("python3 -c 'import code; code.InteractiveInterpreter().runsource(input())'", ["unreadable"]),
+        ("python3 -c 'breakpoint()'", []),
+        ("""echo 'import os; os.system("rm -rf /etc")' | python3 -c 'breakpoint()'""", ["delete-everything"]),
+        ("python3 -m doctest -v README.md", []),
+        ("python3 -m trace --count --missing app.py", []),
+        (
+            r"""printf '>>> import shutil\n>>> shutil.rmtree("/etc")\n' > t.txt; python3 -m doctest t.txt""",
+            ["delete-everything"],
+        ),
+        (
+            r"""printf 'import shutil\nshutil.rmtree("/etc")\n' > t.py; python3 -m trace -C /tmp t.py""",
+            ["delete-everything"],
+        ),
+        (
+            r"""printf 'import shutil\nshutil.rmtree("/etc")\n' > t.py; python3 -m doctest t.py""",
+            ["delete-everything"],
+        ),
+        (r"printf '>>> 1 + 1\n2\n' > t.txt; python3 -m doctest t.txt", []),
+        ("PYTHONPATH=/tmp/x python3 run.py", ["run-unread"]),
+        ("env PYTHONPATH=src:/dev/shm/x python3 -m app", ["run-unread"]),
+        ("NODE_PATH=/tmp/x node run.js", ["run-unread"]),
+        ("RUBYLIB=/tmp/x ruby run.rb", ["run-unread"]),
+        ("PERL5LIB=/tmp/x perl run.pl", ["run-unread"]),
+        ("PYTHONPATH=src:../lib:$PYTHONPATH python3 -m pytest", []),
+        (
+            'python3 -c \'import importlib.util as u; u.spec_from_file_location("x", "/tmp/x.py")\'',
+            ["run-unread"],
+        ),
+        ('python3 -c \'import importlib.util as u; u.spec_from_file_location("c", "docs/conf.py")\'', []),
+        (r"""python3 -c 'import pickle; pickle.loads(b"cos\nsystem\n(S\"id\"\ntR.")'""", ["unreadable"]),
+        ("python3 -c 'import pickle; print(pickle.loads(b\"I1\\n.\"))'", []),
+    ],
+)
+def test_code_that_loads_or_reads_other_code_has_exactly_the_expected_findings(
+    judge: Judge, command: str, rules: list[str]
+) -> None:
+    assert [each.rule for each in judge(command).findings] == rules
