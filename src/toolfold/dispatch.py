@@ -91,6 +91,8 @@ class Dispatch:
             result = await self._run_pipeline(turn, call, replace(context, call_id=call.id), slot)
         except CallError as error:
             result, refused = self._result_from_error(call, error), isinstance(error, Refused)
+            if refused:
+                await self._check_settings(call)
         except asyncio.CancelledError:
             self._finish_cancelled(call, context, started)
             raise
@@ -124,6 +126,13 @@ class Dispatch:
                 result = await self._run_handler(turn, tool, call, args, context)
         result = _with_notice(result, watch.notice)
         return await self._run_post_hooks(turn, tool, args, result, context)
+
+    async def _check_settings(self, call: ToolCall) -> None:
+        """Detect settings that processes of earlier calls have changed, even if this call may not run."""
+        if self.monitor is not None:
+            watch = self.monitor.watch_call(f"{call.name} (refused)", executes=False, noted=False)
+            async with self.loops.enter_nowait(watch):
+                pass
 
     def _watch_settings(self, tool: Tool, context: CallContext) -> AbstractAsyncContextManager[CallWatch]:
         """Monitor the settings files while the tool runs, unless the tool is read-only."""

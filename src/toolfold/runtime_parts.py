@@ -34,7 +34,7 @@ from toolfold.internet.browser_pool import BrowserPool
 from toolfold.learning import UsageTracker
 from toolfold.loops import EventLoops
 from toolfold.model import Approver, Source
-from toolfold.provenance import find_tool_call, has_tool_processes
+from toolfold.provenance import find_tool_call
 from toolfold.providers.model_access import ModelAccess
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry
@@ -267,7 +267,7 @@ def build_monitor(
         watched_paths(config),
         record,
         report=report,
-        has_tool_processes=lambda: has_tool_processes(terminal.environment.client_id),
+        client_id=terminal.environment.client_id,
         has_servers=has_servers,
     )
 

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,7 +104,7 @@ class Invocation:
         self._overrides, self.project = overrides, project
         self.arguments, self.early = arguments, early
         """The raw command line, and the thread that answers a gateway client before it is parsed."""
-        self._warned = False
+        self._warned = self._reviewed = False
 
     def with_overrides(self, overrides: Sequence[str]) -> Invocation:
         """Return a copy of the invocation with more `--set` overrides, which take precedence."""
@@ -114,6 +114,8 @@ class Invocation:
         """Return the effective configuration and print its warnings once; with `quiet`, print none."""
         from toolfold.config import load_config
 
+        if not quiet:
+            self._review_changes()
         config = load_config(overrides=self._overrides, project=self.project)
         redact = _start_logging(config)
         for warning in config.warnings if not (self._warned or quiet) else ():
@@ -134,16 +136,31 @@ class Invocation:
             return open_runtime(config, client_names=True, **{"build_index": False, **options})
 
     def settings_record(self) -> SettingsRecord:
-        """Return the record of changes to settings files, both Toolfold's own and those not yet accepted."""
+        """Return the record of changes to settings files, to write such a file."""
         from toolfold.config.record import SettingsRecord
 
+        self._review_changes()
         return SettingsRecord(self.paths().state_dir)
+
+    def _review_changes(self) -> None:
+        """Ask once about settings that changed while processes of tool calls ran, if a person can answer."""
+        if not self._reviewed and can_prompt_user():
+            from toolfold.cli.config_changes import review_changes
+
+            self._reviewed = True
+            with suppress(ConfigError):  # whoever needs the record reports it
+                review_changes(self.paths().state_dir)
 
     def paths(self) -> Paths:
         """Return the paths of settings, state and cache without reading any file."""
         from toolfold.config import locate_paths
 
         return locate_paths(project=self.project)
+
+
+def can_prompt_user() -> bool:
+    """Return True if a person can answer at the terminal, and this process was not started by a tool call."""
+    return sys.stdin.isatty() and sys.stderr.isatty() and not find_tool_call()
 
 
 class _StderrHandler(logging.Handler):

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolfold.cli.app import EXIT_FAILED, Invocation
+from toolfold.cli.app import EXIT_FAILED, Invocation, can_prompt_user
 from toolfold.cli.output import NotFound
 from toolfold.errors import closest_names, did_you_mean
 from toolfold.model import BRIDGE_NAMES
-from toolfold.provenance import find_tool_call
 
 if TYPE_CHECKING:
     from toolfold.runtime import Runtime
@@ -34,7 +33,7 @@ def command(invocation: Invocation, name: str, arguments: str, toolsets: tuple[s
     from toolfold.cli.elicitation_prompt import ElicitationPrompt
 
     text = sys.stdin.read() if arguments == "-" else arguments
-    handlers = {"approver": ApprovalPrompt(), "elicit": ElicitationPrompt()} if _can_prompt_user() else {}
+    handlers = {"approver": ApprovalPrompt(), "elicit": ElicitationPrompt()} if can_prompt_user() else {}
     with invocation.open_runtime(**handlers) as runtime:
         _require_known_tool(runtime, name)
         session = runtime.session(toolsets or None, agent=LocalAgent())
@@ -42,11 +41,6 @@ def command(invocation: Invocation, name: str, arguments: str, toolsets: tuple[s
             result = session.call_sync(name, text)
     click.echo(result.text)
     return 0 if result.ok else EXIT_FAILED
-
-
-def _can_prompt_user() -> bool:
-    """Return True if a person can answer at the terminal, and this process was not started by a tool call."""
-    return sys.stdin.isatty() and sys.stderr.isatty() and not find_tool_call()
 
 
 def _require_known_tool(runtime: Runtime, name: str) -> None:

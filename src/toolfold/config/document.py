@@ -132,10 +132,11 @@ def read_settings_file(file: Path, source: str, *, limit: int = MAX_CONFIG_BYTES
 
 def read_text(file: Path, *, limit: int = MAX_CONFIG_BYTES) -> str:
     """Return the text of a file up to a size limit, without its byte order mark."""
-    data = _read_bytes(file, limit)
-    if len(data) > limit:
-        size = "1 MiB" if limit == MAX_CONFIG_BYTES else f"{limit >> 10} KiB"
-        raise ConfigError(f"the file is larger than {size}", file=str(file))
+    return decode_text(read_bytes(file, limit=limit), file)
+
+
+def decode_text(data: bytes, file: Path) -> str:
+    """Return the text of a file's content, without its byte order mark."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -145,14 +146,23 @@ def read_text(file: Path, *, limit: int = MAX_CONFIG_BYTES) -> str:
         ) from None
 
 
-def _read_bytes(file: Path, limit: int) -> bytes:
+def read_bytes(file: Path, *, limit: int = MAX_CONFIG_BYTES) -> bytes:
+    """Return the content of a file up to a size limit."""
+    data = _read_up_to(file, limit + 1)
+    if len(data) > limit:
+        size = "1 MiB" if limit == MAX_CONFIG_BYTES else f"{limit >> 10} KiB"
+        raise ConfigError(f"the file is larger than {size}", file=str(file))
+    return data
+
+
+def _read_up_to(file: Path, count: int) -> bytes:
     try:
         mode = file.stat().st_mode
         # Reading a pipe could block forever. /dev/null, a character device, is used for "no file".
         if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
             raise ConfigError("the path is not a regular file", file=str(file))
         with file.open("rb") as stream:
-            return stream.read(limit + 1)
+            return stream.read(count)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"the file cannot be read: {reason}", file=str(file)) from None

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -36,7 +36,7 @@ EMPTIED_STABLE_AFTER_S = 0.4
 """How long a file must stay unchanged if it has become empty or is gone: an editor may be replacing it."""
 MAX_SETTLE_S = 2.0
 RETRY_INTERVAL_S = 1.0
-"""How often loading is retried while a tool call of another runtime may have changed the settings."""
+"""How often loading is retried while the settings keep changing."""
 
 
 class _TryLater(Exception):
@@ -72,7 +72,7 @@ class SettingsFollower:
         )
         watched = (*self._settings_files, *self._lock_files, record.file)
         self._watched_files = tuple(map(str, watched))
-        self._states: Mapping[Path, PathState] = self._read_states()
+        self._states: Mapping[Path, PathState] = self._read_accepted_states()
         self._signatures = self._read_signatures()
         self._retry_at = float("inf")
         self._reported = ""
@@ -109,8 +109,6 @@ class SettingsFollower:
         if unusable := self._monitor.find_unusable((*self._settings_files, *self._lock_files)):
             self._report(f"{'; '.join(unusable)}. Until then, no changed settings are used; {ADVICE}")
             return None
-        if not is_own_change and (calls := self._monitor.find_other_calls()):
-            raise _TryLater(f"{', '.join(calls)} may have changed them")
         config = reload_config(self._config)
         _require_same_paths(self._config, config)
         if self._read_signatures() != before:
@@ -146,6 +144,14 @@ class SettingsFollower:
     def _read_states(self) -> dict[Path, PathState]:
         step = self._record.last_step()
         return {path: read_path_state(path, step) for path in (*self._settings_files, *self._lock_files)}
+
+    def _read_accepted_states(self) -> dict[Path, PathState]:
+        """Return the state of each settings file without the changes that the user has not accepted."""
+        states, pending = self._read_states(), self._record.list_pending()
+        for path, change in pending.items():
+            if path in states:
+                states[path] = replace(states[path], fingerprint=change.accepted, content=change.before)
+        return states
 
     def _read_signatures(self) -> _Signatures:
         return tuple(map(_stat_file, self._watched_files))

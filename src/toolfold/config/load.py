@@ -6,6 +6,7 @@ The only code that looks for settings on disk and in environment variables. Noth
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from types import MappingProxyType
 
 from pydantic.fields import FieldInfo
 
+from toolfold.config.call_notes import find_unaccepted
 from toolfold.config.check import (
     build_settings,
     expand_shorthands,
@@ -26,17 +28,24 @@ from toolfold.config.document import (
     MAX_PROJECT_CONFIG_BYTES,
     Node,
     SourceLocation,
+    decode_text,
     merge_nodes,
     nest_node,
     node_from_value,
+    parse_settings,
+    read_bytes,
     read_settings_file,
 )
+from toolfold.config.fingerprints import ABSENT, fingerprint_bytes
+from toolfold.config.record import ADVICE, PendingChange, SettingsRecord
 from toolfold.config.servers import McpServerSettings
 from toolfold.config.settings import Config, LoadArguments, Paths, Settings
 from toolfold.config.trust import PROJECT_FILE, TrustState, get_trust_state
 from toolfold.directories import HOME_VARIABLE, locate_directories
 from toolfold.errors import ConfigError, closest_names, did_you_mean
 from toolfold.provenance import find_tool_call
+
+log = logging.getLogger(__name__)
 
 Overrides = Mapping[str, object] | Sequence[str]
 
@@ -63,7 +72,7 @@ def load_config(
     state: TrustState = _resolve_trust(trusted, paths)
     home = _home_directory(environment)
     chosen = user_file is not None or bool(environment.get(_CONFIG_VARIABLE))
-    tree = _user_layer(paths.user_file, home, required=chosen)
+    tree = _user_layer(paths, home, required=chosen)
     warnings: list[str] = []
     if paths.project_file is not None:
         layer = _project_layer(paths.project_file, home)
@@ -188,10 +197,31 @@ def _resolve_trust(trusted: bool | None, paths: Paths) -> TrustState:
     return "trusted" if trusted else "untrusted"
 
 
-def _user_layer(file: Path, home: Path, *, required: bool) -> Node:
-    if not required and not _test_path(file, Path.exists):
+def _user_layer(paths: Paths, home: Path, *, required: bool) -> Node:
+    file, content = paths.user_file, None
+    if required or _test_path(file, Path.exists):
+        content = read_bytes(file)
+    if change := _find_unaccepted(paths, content):
+        if not change.restorable:
+            raise ConfigError(str(change), hint=ADVICE)
+        content = None if change.before is None else change.before.encode("utf-8", "surrogateescape")
+        log.warning("%s. The settings before the change are used; %s", change, ADVICE)
+    if content is None:
         return Node({})
-    return expand_shorthands(read_settings_file(file, "user file"), directory=file.parent, home=home)
+    tree = parse_settings(decode_text(content, file), SourceLocation("user file", str(file)))
+    return expand_shorthands(tree, directory=file.parent, home=home)
+
+
+def _find_unaccepted(paths: Paths, content: bytes | None) -> PendingChange | None:
+    """Return the change in the content of the user's settings file that the user has not accepted yet."""
+    fingerprint = ABSENT if content is None else fingerprint_bytes(content)
+    if content is not None and not _test_path(paths.user_file, Path.is_file):
+        return None  # /dev/null, for example
+    try:
+        return find_unaccepted(SettingsRecord(paths.state_dir), paths.user_file, fingerprint)
+    except ConfigError as error:  # no runtime starts without the record
+        log.debug("%s", error)
+        return None
 
 
 def _project_layer(file: Path, home: Path) -> Node:

@@ -2,10 +2,10 @@
 
 Before and after each call that may write or execute, the runtime's settings files are compared with their
 last known state. A change that Toolfold did not make itself is logged, recorded in the approval log, reported
-in the result, and stored as pending: no later runtime starts with it until the user has accepted it. Also
-covered are processes that a call has left running, and calls during which the runtime was killed. A change
-between calls, while none of their processes runs, is taken for the user's own. An open runtime that follows
-its settings files asks here first which changes it may use. Knows nothing of what the settings mean.
+in the result, and stored as pending: no runtime uses it until the user has accepted it. Also covered are
+processes that a call has left running, and calls during which the runtime was killed. A change between
+calls, while none of their processes runs, is taken for the user's own. An open runtime that follows its
+settings files asks here first which changes it may use. Knows nothing of what the settings mean.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ import os
 import secrets
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from toolfold.config.call_notes import make_pending_change, note_directory, note_prefix, record_changes
 from toolfold.config.document import MAX_CONFIG_BYTES
 from toolfold.config.fingerprints import (
-    ABSENT,
     Signature,
     fingerprint_path,
     have_signatures,
@@ -34,7 +33,7 @@ from toolfold.config.record import ADVICE, PendingChange, SettingsRecord
 from toolfold.config.settings import Config
 from toolfold.config.trust import PLUGINS_DIR, PROJECT_FILE
 from toolfold.errors import ConfigError
-from toolfold.provenance import find_tool_call
+from toolfold.provenance import has_tool_processes
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +52,6 @@ NOTICE_TEMPLATE = (
     "Toolfold's settings were changed while this call ran ({paths}). Only the user may change them."
     " The change was recorded and reported to the user, and has no effect until the user accepts it."
 )
-_MAX_CALL_FILES = 256
 _LOCK_FILE = "toolfold.lock"
 
 
@@ -63,7 +61,9 @@ class WatchedPath:
 
     path: Path
     binding: bool = True
-    """True if no runtime starts after a change until it is accepted. False for files of projects."""
+    """True if no runtime uses a change until it is accepted. False for files of projects."""
+    is_noted: bool = False
+    """True if its content is stored, to stay in force until a change is accepted."""
 
 
 @dataclass(slots=True)
@@ -101,20 +101,21 @@ def watched_paths(config: Config) -> tuple[WatchedPath, ...]:
     )
     others = (paths.project_file or project / PROJECT_FILE, project / _LOCK_FILE, project / PLUGINS_DIR)
     found = {path: WatchedPath(path, binding=False) for path in others}
-    found |= {path: WatchedPath(path) for path in own}
+    found |= {path: WatchedPath(path, is_noted=path == paths.user_file) for path in own}
     return tuple(found.values())
 
 
 def require_accepted(config: Config, record: SettingsRecord) -> None:
-    """Raise ConfigError if settings changed during a tool call and the user has not accepted the change."""
-    if (
-        not find_tool_call()
-    ):  # a sandboxed tool call may not see the runtime's process and would take it for killed
-        _recover_calls(config, record)
+    """Raise ConfigError if a tool call may have changed other settings than the user's settings file.
+
+    Of that file, `load_config` uses the last accepted content. The others are written by Toolfold only, or
+    are plugins, which may restrict calls: without them, more would be allowed.
+    """
+    record_changes(record)
     pending = record.list_pending()
     for each in watched_paths(config):
         change = pending.get(_absolute(each.path))
-        if change is None:
+        if change is None or each.path == config.paths.user_file:
             continue
         if change.binding:
             raise ConfigError(str(change), hint=ADVICE)
@@ -130,29 +131,29 @@ class SettingsMonitor:
         record: SettingsRecord,
         *,
         report: Callable[[str, str], None] = lambda _path, _during: None,
-        has_tool_processes: Callable[[], bool] = lambda: False,
+        client_id: str = "",
         has_servers: Callable[[], bool] = lambda: False,
     ) -> None:
         """Create a monitor; `report` gets each changed settings file and the tool calls that were running.
 
-        The other callbacks return True while processes of tool calls, or MCP servers, are running.
+        Processes of commands are recognized by `client_id`. `has_servers` returns True while MCP servers run.
         """
         self._watched, self._record, self._report = tuple(watched), record, report
-        self._has_tool_processes, self._has_servers = has_tool_processes, has_servers
+        self._client_id, self._has_servers = client_id, has_servers
         self._lock = threading.Lock()
-        self._notes = record.directory / "calls"
+        self._notes = note_directory(record)
         self._noted_states = ""
         """State of the settings for the files that record calls, as JSON; empty if it must be computed."""
         self._owner = 0, ""
-        """Id and start time of this process, for the names of the files that record calls."""
+        """Id of this process, and how the names of its files that record calls begin."""
         step = record.last_step()
         self._known_states = {each.path: read_path_state(each.path, step) for each in self._watched}
         self._signatures: list[tuple[str, Signature]] | None = None
         """The watched paths with their known signatures; None if the list must be made again."""
         self._active: dict[str, tuple[str, CallWatch]] = {}
         """Tool calls that run now, by the name of the file that records the call on disk."""
-        self._left_running: dict[str, str] = {}
-        """Ended tool calls that may have left processes running, by the name of the same file."""
+        self._left_running: tuple[str, str] | None = None
+        """The first ended call since which processes of tool calls are running, and its file's name."""
         self._must_keep_notes = False
         """True if a change could not be recorded, so that the files that record calls must be kept."""
         self._unrecorded: dict[Path, str] = {}
@@ -177,6 +178,7 @@ class SettingsMonitor:
             self._check_changes()
             wanted = {_absolute(path): path for path in paths}
             try:
+                record_changes(self._record)  # also those during calls of other runtimes
                 pending = {path: str(each) for path, each in self._record.list_pending().items()}
             except ConfigError as error:  # without the record, no change is known to be accepted
                 return [str(error)]
@@ -184,17 +186,6 @@ class SettingsMonitor:
                 _absolute(path): f"{path} was changed {why}" for path, why in self._unrecorded.items()
             }
             return [why for path, why in (unrecorded | pending).items() if path in wanted]
-
-    def find_other_calls(self) -> list[str]:
-        """Describe the tool calls of other runtimes that run now or whose processes may still be running."""
-        found = []
-        with self._lock, contextlib.suppress(OSError):
-            for file in sorted(self._notes.iterdir())[:_MAX_CALL_FILES]:
-                pid, began = _parse_owner(file)
-                is_own = file.name in self._active or file.name in self._left_running
-                if not is_own and pid and _is_running(pid, began):
-                    found.append(f"a call of process {pid}")
-        return found
 
     def _start_call(self, started: WatchedCall) -> None:
         self._active[started.name] = started.call, started.watch
@@ -211,19 +202,22 @@ class SettingsMonitor:
         """Return a new name for the file that records a tool call: process id, start time, random digits."""
         pid = os.getpid()
         if self._owner[0] != pid:
-            self._owner = pid, _start_time(pid) or ""
-        return f"{pid}-{self._owner[1]}-{secrets.token_hex(4)}.json"
+            self._owner = pid, note_prefix(pid)
+        return f"{self._owner[1]}{secrets.token_hex(4)}.json"
 
-    def _finish_call(self, name: str, call: str, *, executes: bool) -> None:
-        if not executes:
-            if not self._must_keep_notes:
-                self._delete_call_note(name)
-            return
-        self._left_running[name] = call
-        if not self._has_tool_processes():
-            for each in () if self._must_keep_notes else self._left_running:
-                self._delete_call_note(each)
-            self._left_running.clear()
+    def _has_processes(self) -> bool:
+        return bool(self._client_id) and has_tool_processes(self._client_id)
+
+    def _finish_call(self, name: str, call: str, *, executes: bool, has_processes: bool) -> None:
+        """Forget an ended call, except the first one since which processes of calls are running."""
+        over = [name]
+        if executes and has_processes and self._left_running is None:
+            self._left_running, over = (call, name), []
+        elif executes and not has_processes and self._left_running is not None:
+            over.append(self._left_running[1])
+            self._left_running = None
+        for each in () if self._must_keep_notes else over:
+            self._delete_call_note(each)
 
     def _check_changes(self) -> None:
         """Find the settings files that have changed since the last check, and handle each change."""
@@ -233,8 +227,7 @@ class SettingsMonitor:
                 continue
             now = read_path_state(each.path, self._last_step())
             self._known_states[each.path], self._noted_states, self._signatures = now, "", None
-            if now.fingerprint != before.fingerprint:
-                self._classify_change(each, before, now)
+            self._classify_change(each, before, now)
 
     def _last_step(self) -> int:
         try:
@@ -258,12 +251,18 @@ class SettingsMonitor:
         for _, watch in self._active.values():
             watch.paths.append(str(each.path))
         try:
-            self._record.add_pending(_make_pending_change(each, before, during))
+            self._record.add_pending(self._describe_change(each, before, during))
         except (ConfigError, OSError) as error:
             self._must_keep_notes = True
             self._unrecorded[each.path] = during
             log.error("the change of %s could not be recorded: %s", each.path, error)
         self._report_change(each.path, during)
+
+    def _describe_change(self, each: WatchedPath, before: PathState, during: str) -> PendingChange:
+        """Describe a change since the last state that Toolfold or the user has made."""
+        accepted = self._record.find_accepted(each.path, before.fingerprint, since=before.last_step)
+        content = before.content if accepted == before.fingerprint else self._record.find_content(accepted)
+        return make_pending_change(each.path, accepted, content, during=during, binding=each.binding)
 
     def _is_user_change(self, path: Path, before: PathState, now: PathState) -> bool:
         """Return True if Toolfold changed the file for the user, or the user undid a pending change."""
@@ -290,8 +289,7 @@ class SettingsMonitor:
             active = dict.fromkeys(call for call, _ in self._active.values())
             return f"while {', '.join(active)} ran"
         if self._left_running:
-            calls = list(dict.fromkeys(self._left_running.values()))[-3:]
-            return f"by what {', '.join(calls)} may have left running"
+            return f"while a process was running that {self._left_running[0]} or another call has left behind"
         return ""
 
     def _warn_of_running_servers(self, path: Path) -> None:
@@ -307,17 +305,23 @@ class SettingsMonitor:
     def _write_call_note(self, name: str, call: str) -> None:
         """Record the call and the settings' state in a file, to find changes if this process is killed."""
         if not self._noted_states:
-            states = self._known_states.items()
             self._noted_states = json.dumps(
-                {str(path): [each.fingerprint, each.last_step] for path, each in states}
+                {str(each.path): self._describe_state(each) for each in self._watched}
             )
-        content = f'{{"call": {json.dumps(call)}, "time": {time.time()}, "known": {self._noted_states}}}'
+        about = json.dumps({"call": call, "client": self._client_id})[:-1]
+        content = f'{about}, "known": {self._noted_states}}}'
         with contextlib.suppress(OSError):
             try:
                 _write_small_file(f"{self._notes}/{name}", content.encode())
             except FileNotFoundError:
                 self._notes.mkdir(parents=True, exist_ok=True, mode=0o700)
                 _write_small_file(f"{self._notes}/{name}", content.encode())
+
+    def _describe_state(self, watched: WatchedPath) -> list[object]:
+        known = self._known_states[watched.path]
+        if watched.is_noted and known.content is not None:
+            self._record.keep_content(known.content.encode("utf-8", "surrogateescape"))
+        return [known.fingerprint, known.last_step, watched.binding]
 
     def _delete_call_note(self, name: str) -> None:
         with contextlib.suppress(OSError):
@@ -351,10 +355,12 @@ class WatchedCall:
     def __exit__(self, *_: object) -> None:
         monitor = self._monitor
         with monitor._lock:
+            # Before the check, which then sees the last change of every process that has ended.
+            has_processes = self.executes and monitor._has_processes()
             try:
                 monitor._check_changes()
             finally:
-                self._finish()
+                self._finish(has_processes=has_processes)
 
     def enter_nowait(self) -> CallWatch | None:
         """Start watching the settings without blocking; return None if only a thread can do it.
@@ -379,26 +385,14 @@ class WatchedCall:
         try:
             is_unchanged = self._monitor._is_unchanged()
             if is_unchanged:
-                self._finish()
+                self._finish(has_processes=False)
             return is_unchanged
         finally:
             self._monitor._lock.release()
 
-    def _finish(self) -> None:
+    def _finish(self, *, has_processes: bool) -> None:
         del self._monitor._active[self.name]
-        self._monitor._finish_call(self.name, self.call, executes=self.executes)
-
-
-def _make_pending_change(each: WatchedPath, before: PathState, during: str) -> PendingChange:
-    return PendingChange(
-        path=str(each.path),
-        during=during,
-        time=time.time(),
-        accepted=before.fingerprint,
-        before=before.content,
-        restorable=before.content is not None or before.fingerprint == ABSENT,
-        binding=each.binding,
-    )
+        self._monitor._finish_call(self.name, self.call, executes=self.executes, has_processes=has_processes)
 
 
 def read_path_state(path: Path, last_step: int) -> PathState:
@@ -414,68 +408,5 @@ def read_path_state(path: Path, last_step: int) -> PathState:
     return PathState(seen, found, content, last_step)
 
 
-def _recover_calls(config: Config, record: SettingsRecord) -> None:
-    """Check settings for changes by earlier tool calls whose runtime has ended or was killed."""
-    watched = {str(each.path): each for each in watched_paths(config)}
-    with contextlib.suppress(OSError):
-        for file in sorted((record.directory / "calls").iterdir())[:_MAX_CALL_FILES]:
-            pid, began = _parse_owner(file)
-            if pid and _is_running(pid, began):
-                continue  # its runtime still checks for changes
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-                _recover_call(json.loads(file.read_bytes()[:MAX_CONFIG_BYTES]), watched, record)
-            file.unlink(missing_ok=True)
-
-
-def _recover_call(noted: dict[str, object], watched: dict[str, WatchedPath], record: SettingsRecord) -> None:
-    known = noted["known"]
-    for path, (before, step) in known.items() if isinstance(known, dict) else ():
-        now = fingerprint_path(Path(path))
-        if path not in watched or now == before:
-            continue
-        if record.is_own_change(Path(path), str(before), now, since=int(step)):
-            continue
-        seen = PathState((), str(before), None)
-        log.error(
-            "the settings in %s were changed by the call %s or by processes that it left running; %s",
-            path,
-            noted["call"],
-            ADVICE,
-        )
-        record.add_pending(
-            _make_pending_change(watched[path], seen, f"by {noted['call']} or what it left running,")
-        )
-
-
-def _parse_owner(file: Path) -> tuple[int, str]:
-    """Parse the process id (0 if unknown) and the process start time in the name of a call's file."""
-    pid, began = [*file.name.split("-"), "", ""][:2]
-    return (int(pid) if pid.isdecimal() else 0), began
-
-
 def _absolute(path: Path) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100 - links may have changed
-
-
-def _is_running(pid: int, began: str) -> bool:
-    """Return True if a process still runs; without /proc, also if a new process has the same id."""
-    start = _start_time(pid)
-    if start is not None:
-        return start == began
-    if os.name != "posix":  # on Windows, signal 0 is Ctrl-C
-        return False
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return True
-
-
-def _start_time(pid: int) -> str | None:
-    """Return the start time of a process from the kernel; None if it is unknown."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
-    except (OSError, IndexError):
-        return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -20,13 +21,22 @@ from typing import Any
 
 from toolfold.config.atomic import lock_directory, replace_file
 from toolfold.config.authority import require_user
+from toolfold.config.document import MAX_CONFIG_BYTES
 from toolfold.config.fingerprints import ABSENT, EMPTY, fingerprint_bytes, fingerprint_path, is_incomplete
 from toolfold.errors import ConfigError
 
+log = logging.getLogger(__name__)
+
 __all__ = ["ADVICE", "PendingChange", "SettingsRecord", "write_settings"]
 
-MAX_STEPS = 64
+MAX_STEPS = 256
 """Number of Toolfold's own changes that are stored per file."""
+MAX_CONTENTS = 64
+"""Number of earlier contents of settings files that are stored."""
+WRITE_TIMEOUT_NS = 5_000_000_000
+"""How long a file may have its old content after a change was recorded: it is recorded before it is made."""
+_ANY = "any"
+"""Start of a step by which the user accepts a file's content, whatever it was before."""
 _REPEAT = "repeat the command to see the current content"
 MAX_RECORD_BYTES = 32_000_000
 ADVICE = (
@@ -48,7 +58,7 @@ class PendingChange:
     """The content before the change, if it is known; None if there was no file."""
     restorable: bool = False
     binding: bool = True
-    """True if no runtime starts until the user has accepted or undone the change."""
+    """True if no runtime uses the change until the user has accepted it."""
 
     def __str__(self) -> str:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.time))
@@ -61,6 +71,7 @@ class SettingsRecord:
     def __init__(self, state_dir: Path) -> None:
         self.directory = state_dir / "settings"
         self.file = self.directory / "record.json"
+        self._contents = self.directory / "contents"
         self._path = str(self.file)
         self._known_entries: tuple[tuple[int, ...], dict[Path, bool]] | None = None
         """Metadata of the file, and the answers of `has_entry`, which is called for each HTTP response."""
@@ -78,6 +89,7 @@ class SettingsRecord:
             for key, change in data["pending"].items():
                 if os.path.realpath(key) == real and before != change["accepted"]:
                     raise ConfigError(str(PendingChange(**change)), hint=ADVICE)
+            self.keep_content(content)
             return _add_step(data, real, before, fingerprint_bytes(content))
 
     def last_step(self) -> int:
@@ -88,13 +100,53 @@ class SettingsRecord:
         return _last_step(self._read())
 
     def is_own_change(self, path: Path, before: str, after: str, *, since: int) -> bool:
-        """Return True if Toolfold itself made all changes between two fingerprints of a settings file."""
-        steps = self._read()["steps"].get(os.path.realpath(path), [])
-        reached = {before, EMPTY} if before == ABSENT else {before}
-        for start, end, number in steps:
-            if number > since and start in reached:
-                reached.add(end)
-        return after in reached
+        """Return True if Toolfold itself made all changes between two fingerprints of a settings file.
+
+        Includes changes that the user has accepted. A state that was replaced meanwhile counts as foreign.
+        """
+        reached, replaced = self._follow_steps(path, before, since)
+        if after not in reached or reached[after] >= replaced.get(after, 0):
+            return after in reached
+        return time.time_ns() - replaced[after] < WRITE_TIMEOUT_NS
+
+    def find_accepted(self, path: Path, before: str, *, since: int) -> str:
+        """Return the fingerprint that a settings file has after all recorded and accepted changes."""
+        reached, _ = self._follow_steps(path, before, since)
+        return max(reached, key=lambda each: (reached[each], each == before))
+
+    def _follow_steps(self, path: Path, before: str, since: int) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the states that recorded changes lead to and those that they replace, with their numbers."""
+        reached = dict.fromkeys((before, EMPTY) if before == ABSENT else (before,), since)
+        replaced: dict[str, int] = {}
+        for start, end, number in self._read()["steps"].get(os.path.realpath(path), []):
+            if number > since and (start in reached or start == _ANY):
+                replaced |= dict.fromkeys(reached if start == _ANY else (start,), number)
+                reached[end] = number
+        return reached, replaced
+
+    def keep_content(self, content: bytes) -> None:
+        """Store a content of a settings file, which stays in force if the file is changed by a tool call."""
+        file = self._contents / fingerprint_bytes(content)
+        if len(content) > MAX_CONFIG_BYTES:
+            return
+        try:
+            self._contents.mkdir(parents=True, exist_ok=True, mode=0o700)
+            replace_file(file, content, mode=0o600)
+            for each in sorted(self._contents.iterdir(), key=lambda each: each.stat().st_mtime)[
+                :-MAX_CONTENTS
+            ]:
+                each.unlink(missing_ok=True)
+        except (OSError, ConfigError) as error:  # then the file must be accepted before anything starts
+            log.warning("the content of the settings cannot be stored in %s: %s", self._contents, error)
+
+    def find_content(self, fingerprint: str) -> str | None:
+        """Return the stored content that has a fingerprint; None if it is not stored."""
+        try:
+            content = (self._contents / fingerprint).read_bytes()
+        except (OSError, ValueError):
+            return None
+        is_same = fingerprint_bytes(content) == fingerprint
+        return content.decode("utf-8", "surrogateescape") if is_same else None
 
     def has_entry(self, path: Path) -> bool:
         """Return True if Toolfold has ever written the settings file, or a change of this file is pending."""
@@ -117,10 +169,16 @@ class SettingsRecord:
             return ()
         return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
-    def add_pending(self, change: PendingChange) -> None:
-        """Store a settings change as pending until it is accepted, with the file's last accepted state."""
+    def add_pending(self, change: PendingChange) -> bool:
+        """Store a settings change as pending until it is accepted, with the file's last accepted state.
+
+        Returns False if a change of the file is pending already.
+        """
+        key = _pending_key(Path(change.path))
         with self._modify_record() as data:
-            data["pending"].setdefault(_pending_key(Path(change.path)), asdict(change))
+            is_new = key not in data["pending"]
+            data["pending"].setdefault(key, asdict(change))
+        return is_new
 
     def list_pending(self) -> dict[Path, PendingChange]:
         """Return the settings changes that the user has neither accepted nor undone, by file."""
@@ -147,6 +205,9 @@ class SettingsRecord:
                     "the file has changed since its content was shown", file=str(path), hint=_REPEAT
                 )
             data["pending"].pop(_pending_key(path), None)
+            _add_step(data, os.path.realpath(path), _ANY, shown)
+            with contextlib.suppress(OSError):
+                self.keep_content(path.read_bytes() if path.is_file() else b"")
 
     def restore(self, change: PendingChange) -> None:
         """Undo a pending change: write the content that the settings file had before the change.
