@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from shellverdict.effects.clearing import find_clearing_effects
+from shellverdict.effects.code_settings import find_setting_effects
 from shellverdict.effects.container_mounts import MOUNT_HANDLERS
 from shellverdict.effects.copying import COPY_HANDLERS
 from shellverdict.effects.deleting import DELETE_HANDLERS
@@ -69,6 +70,7 @@ def find_effects(run: ProgramRun, paths: PathClassifier) -> Iterator[CommandEffe
     yield from find_clearing_effects(RunContext(run, paths))
     yield from find_runtime_variable_effects(RunContext(run, paths))
     yield from find_search_path_effects(RunContext(run, paths))
+    yield from find_setting_effects(RunContext(run, paths))
     for name in _possible_names(run):
         context = RunContext(run if name == run.name else _rename_program(run, name), paths)
         yield from _handler_effects(name, context)

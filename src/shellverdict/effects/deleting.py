@@ -9,6 +9,7 @@ from itertools import pairwise, takewhile
 
 from shellverdict.effects.run_context import UNKNOWN_WORD, EffectHandlers, RunContext
 from shellverdict.names import split_names
+from shellverdict.options import Options
 from shellverdict.paths import PathClassifier, PathKind
 from shellverdict.paths.known_names import is_regenerable_path
 from shellverdict.shell.runs import ProgramRun
@@ -109,7 +110,8 @@ def _find_effects(context: RunContext) -> Iterator[CommandEffect]:
         some = _selects_some_files(words)
         for word in context.iter_operands(starts or (Word("."),)):
             effect = context.delete_effect(word, recursive=True)
-            only_generated = some and _finds_only_generated(context, word, words)
+            names = _required_names(words)
+            only_generated = bool(names) and _finds_only_generated(context, word, names)
             effect = replace(effect, traits=effect.traits | {"regenerable"}) if only_generated else effect
             yield _narrow_effect(effect, words) if some else effect
     for at, word in enumerate(words[:-1]):
@@ -118,7 +120,8 @@ def _find_effects(context: RunContext) -> Iterator[CommandEffect]:
     yield from _protected_search_effects(context, words)
 
 
-_FINDERS = split_names("find gfind bfs")
+_FD = split_names("fd fdfind")
+_FINDERS = split_names("find gfind bfs") | _FD
 _HARMLESS_BESIDE_FIND = split_names("rm xargs cd echo true :")
 _CHANGING_PROGRAMS = split_names("chmod chown rm mv cp sed tee truncate unlink shred ln chattr perl")
 _PROTECTED_KINDS = (PathKind.AGENT, PathKind.OWN, PathKind.GUARD)
@@ -191,7 +194,7 @@ def deletes_only_generated_files(runs: Sequence[ProgramRun], paths: PathClassifi
         return False
     if not all(_passes_on_results(run) for run in runs if run.name == "xargs" or "xargs" in run.wrappers):
         return False
-    starts = [(run, start) for run in finders for start in _find_starts(run.argv[1:]) or (Word("."),)]
+    starts = [(run, start) for run in finders for start in _search_starts(run)]
     result_words = {
         GAP,
         *(f"{start.rstrip('/')}/{name}" for run, start in starts for name in _result_names(run)),
@@ -204,13 +207,13 @@ def deletes_only_generated_files(runs: Sequence[ProgramRun], paths: PathClassifi
         if not word.startswith("-")
     ]
     return result_words.issuperset(deleted) and all(
-        _finds_only_generated(RunContext(run, paths), start, run.argv[1:]) for run, start in starts
+        _finds_only_generated(RunContext(run, paths), start, _searched_names(run)) for run, start in starts
     )
 
 
 def _result_names(run: ProgramRun) -> tuple[str, ...]:
     """Return the file names that may stand for a result of `find`: a placeholder and its `-name` patterns."""
-    return (GAP, *_required_names(run.argv[1:]))
+    return (GAP, *_searched_names(run))
 
 
 _XARGS_OPTION = re.compile(
@@ -232,26 +235,65 @@ def deletes_search_results(run: ProgramRun) -> bool:
     return run.name == "rm" and run.has_unknown_operands
 
 
-def _finds_only_generated(context: RunContext, start: Word, words: Sequence[Word]) -> bool:
-    """Return True if a `find` command that starts at `start` finds only untracked, generated files."""
-    required_names = _required_names(words)
+def _search_starts(run: ProgramRun) -> tuple[Word, ...]:
+    """Return the directories in which a run of `find` or `fd` searches."""
+    if run.name not in _FD:
+        return _find_starts(run.argv[1:]) or (Word("."),)
+    return _parse_fd(run).operands[1:] or (Word("."),)
+
+
+def _searched_names(run: ProgramRun) -> tuple[Word, ...]:
+    """Return patterns for the names that `find` or `fd` finds; empty if it may find other files too."""
+    if run.name not in _FD:
+        return _required_names(run.argv[1:])
+    options = _parse_fd(run)
+    if options.has("-p", "--full-path", "--search-path", "--base-directory", "--and"):
+        return ()
+    extensions = tuple(Word(f"*.{each.lstrip('.')}") for each in options.values("-e", "--extension"))
+    if {Word("*.log"), Word("*.orig")}.intersection(extensions):
+        return ()  # perhaps the only record of what happened
+    names = [each for each in options.operands[:1] if each != "."]
+    # The pattern may be only a part of the name; a tool's name is seldom a part of another name.
+    return extensions or tuple(
+        Word(each.removeprefix("^").removesuffix("$").replace("\\.", ".")) for each in names
+    )
+
+
+def _parse_fd(run: ProgramRun) -> Options:
+    words = tuple(takewhile(lambda word: word not in _FD_ACTIONS, run.argv))
+    return Options.parse(words, _FD_VALUES)
+
+
+_FD_ACTIONS = split_names("-x -X --exec --exec-batch")
+_FD_VALUES = split_names(
+    "-d --max-depth --min-depth --exact-depth -E --exclude -t --type -e --extension -S --size -o --owner "
+    "-c --color --changed-within --changed-before --max-results --and -j --search-path "
+    "--threads --base-directory"
+)
+
+
+def _finds_only_generated(context: RunContext, start: Word, required_names: Sequence[Word]) -> bool:
+    """Return True if a search for these names below `start` finds only untracked, generated files."""
     return bool(required_names) and all(
         GAP not in word and context.paths.are_generated_below(start, context.run.cwd, _as_glob(word))
         for word in required_names
     )
 
 
-_NARROWING_TESTS = split_names("-type -maxdepth -mindepth -mtime -mmin -size")
-_NARROWING_FLAGS = split_names("-empty -xdev -mount -depth -prune")
+_NARROWING_TESTS = split_names(
+    "-type -maxdepth -mindepth -mtime -mmin -size -path -ipath -wholename -newer -user -regex"
+)
+_NARROWING_FLAGS = split_names("-empty -xdev -mount -depth -prune -a -and")
 _PRINTING = split_names("-print -print0")
+_ALTERNATIVES = split_names("-name -iname -o -or")
 
 
 def _required_names(words: Sequence[Word]) -> tuple[Word, ...]:
-    """Return the `-name` patterns that a file must match before `find` prints or deletes it.
+    r"""Return the `-name` patterns, one of which a file must match before `find` prints or deletes it.
 
-    Only one form is supported: start points, tests that must all hold, and at most one deleting action, as
-    the last term. Any other word, including operators, gives an empty tuple. So does an action before the
-    first `-name`, because it applies to every file.
+    Supported are start points, tests that must all hold, a group of names (`\( -name a -o -name b \)`),
+    excluded directories (`-path x -prune -o`) and at most one deleting action, as the last term. Any other
+    word gives an empty tuple. So does an action before the first `-name`, because it applies to every file.
     """
     if len(words) > MAX_FIND_WORDS:
         return ()
@@ -261,8 +303,17 @@ def _required_names(words: Sequence[Word]) -> tuple[Word, ...]:
     required: list[Word] = []
     while rest:
         term = rest.pop(0)
-        if term in ("-name", "-iname") and rest:
+        if term in ("-path", "-name") and rest[1:3] in (["-prune", "-o"], ["-prune", "-or"]):
+            rest = rest[3:]
+        elif term in ("!", "-not") and rest[1:] and rest[0] in {"-name", "-iname", *_NARROWING_TESTS}:
+            rest = rest[2:]
+        elif term in ("-name", "-iname") and rest:
             required.append(rest.pop(0))
+        elif term == "(" and not required and Word(")") in rest:
+            group, rest = rest[: rest.index(Word(")"))], rest[rest.index(Word(")")) + 1 :]
+            if not all(word in _ALTERNATIVES for word in (*group[::3], *group[2::3])):
+                return ()
+            required += group[1::3]
         elif term in _NARROWING_TESTS and rest:
             rest.pop(0)
         elif term in _NARROWING_FLAGS or (term in _PRINTING and required):
@@ -315,5 +366,5 @@ DELETE_HANDLERS: EffectHandlers = {
     ),
     **dict.fromkeys(_TRASH_VERB_PROGRAMS, _trash_effects),
     **dict.fromkeys(split_names("del erase rd deltree"), _dos_delete_effects),
-    **dict.fromkeys(_FINDERS, _find_effects),
+    **dict.fromkeys(_FINDERS - _FD, _find_effects),
 }

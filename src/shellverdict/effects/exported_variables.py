@@ -15,31 +15,37 @@ from shellverdict.effects.run_context import MAX_OPERANDS, EffectHandlers, RunCo
 from shellverdict.names import split_names
 from shellverdict.options import Options
 from shellverdict.paths import PathKind
+from shellverdict.shell.inner.environment import COMMAND_VARIABLES
 from shellverdict.shell.words import EMPTY, GAP, Taint, Word
 from shellverdict.verdict import CommandEffect, EffectKind
 
-__all__ = ["VARIABLE_HANDLERS", "find_search_path_effects"]
+__all__ = [
+    "SYSTEM_PREFIXES",
+    "VARIABLE_HANDLERS",
+    "find_search_path_effects",
+    "find_value_check",
+    "is_custom_command",
+]
 
-_COMMAND_VARIABLES = split_names(
-    "PAGER MANPAGER GIT_PAGER SYSTEMD_PAGER AWS_PAGER GH_PAGER BAT_PAGER DELTA_PAGER PSQL_PAGER EDITOR "
-    "VISUAL FCEDIT GIT_EDITOR GIT_SEQUENCE_EDITOR KUBE_EDITOR SUDO_EDITOR SYSTEMD_EDITOR SVN_EDITOR "
-    "HGEDITOR PSQL_EDITOR GH_EDITOR BROWSER GH_BROWSER GIT_SSH GIT_SSH_COMMAND GIT_EXTERNAL_DIFF "
-    "GIT_PROXY_COMMAND GIT_ASKPASS SSH_ASKPASS SUDO_ASKPASS RSYNC_RSH CVS_RSH SVN_SSH RSH MAILER LESSOPEN "
-    "LESSCLOSE RUSTC RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER CARGO_BUILD_RUSTC_WRAPPER CC CXX LD AR CPP FC "
-    "MAKE CMAKE_C_COMPILER FZF_DEFAULT_COMMAND FZF_CTRL_T_COMMAND MANROFFOPT TERMCMD TERMINAL "
-    "KUBECTL_EXTERNAL_DIFF SHELL DOCKER_HOST_COMMAND npm_config_script_shell NPM_CONFIG_SCRIPT_SHELL "
-    "PYTHONBREAKPOINT"
+_COMMAND_VARIABLES = COMMAND_VARIABLES | split_names(
+    "AR CC CMAKE_C_COMPILER CPP CXX DOCKER_HOST_COMMAND FC KUBECTL_EXTERNAL_DIFF LD LESSCLOSE LESSOPEN "
+    "MAKE MANROFFOPT NPM_CONFIG_SCRIPT_SHELL RUSTC SHELL TERMCMD TERMINAL npm_config_script_shell "
+    "CMAKE_CXX_COMPILER"
 )
 _FILE_VARIABLES = split_names(
     "BASH_ENV ENV ZDOTDIR PYTHONSTARTUP INPUTRC LD_PRELOAD LD_AUDIT DYLD_INSERT_LIBRARIES "
     "GIT_CONFIG_GLOBAL GIT_CONFIG_SYSTEM GIT_CONFIG GIT_EXEC_PATH GIT_TEMPLATE_DIR OPENSSL_CONF "
     "OPENSSL_ENGINES GCONV_PATH R_PROFILE R_PROFILE_USER R_ENVIRON R_ENVIRON_USER VIMRUNTIME MYVIMRC "
     "PYTHONHOME XDG_CONFIG_HOME XDG_DATA_HOME TERMINFO WGETRC CURL_HOME PSQLRC SCREENRC "
-    "NPM_CONFIG_GLOBALCONFIG SYSTEMD_UNIT_PATH LOCPATH NLSPATH MAKEFILES GDBHISTFILE"
+    "NPM_CONFIG_GLOBALCONFIG NPM_CONFIG_USERCONFIG npm_config_userconfig npm_config_globalconfig "
+    "PIP_CONFIG_FILE UV_CONFIG_FILE ANSIBLE_CONFIG PHPRC PHP_INI_SCAN_DIR DOTNET_STARTUP_HOOKS "
+    "PYTHONUSERBASE GOENV GIT_DIR LESSKEY LESSKEYIN SSH_SK_PROVIDER CMAKE_TOOLCHAIN_FILE GTK_MODULES "
+    "GIO_MODULE_DIR QT_PLUGIN_PATH SYSTEMD_UNIT_PATH LOCPATH NLSPATH MAKEFILES GDBHISTFILE"
 )
 _SEARCH_PATH_VARIABLES = split_names(
     "PYTHONPATH PERL5LIB PERLLIB RUBYLIB NODE_PATH CLASSPATH LUA_PATH LUA_CPATH GEM_PATH GEM_HOME "
-    "LD_LIBRARY_PATH DYLD_LIBRARY_PATH DYLD_FRAMEWORK_PATH CMAKE_PREFIX_PATH EMACSLOADPATH TCLLIBPATH"
+    "LD_LIBRARY_PATH DYLD_LIBRARY_PATH DYLD_FRAMEWORK_PATH CMAKE_PREFIX_PATH EMACSLOADPATH TCLLIBPATH "
+    "JULIA_LOAD_PATH ERL_LIBS R_LIBS R_LIBS_USER FPATH MODULE_PATH PSModulePath"
 )
 _CODE_VARIABLES = split_names("PROMPT_COMMAND PERL5DB VIMINIT EXINIT GVIMINIT LUA_INIT")
 _OPTION_VARIABLES: Mapping[str, re.Pattern[str]] = {
@@ -57,6 +63,10 @@ _OPTION_VARIABLES: Mapping[str, re.Pattern[str]] = {
     "RUSTFLAGS": re.compile(r"linker=\s*[./~]"),
     "LESS": re.compile(r"(?:^|\s)\+"),
     "RSYNC_CONNECT_PROG": re.compile("."),
+    "PYTHONBREAKPOINT": re.compile(r"^(?!0?$|\w*pdb[\w.]*\.set_trace$|IPython|web_pdb|breakpoint$)"),
+    "PYTHONWARNINGS": re.compile(r":\d*:[^:,]*\."),
+    "ERL_FLAGS": re.compile("-eval|-run|-s "),
+    "MANOPT": re.compile(r"-P|--pager|-H|--html"),
     "GREP_OPTIONS": re.compile("-f"),
 }
 _OTHER_NAMES = {
@@ -65,8 +75,11 @@ _OTHER_NAMES = {
     "GNUMAKEFLAGS": "MAKEFLAGS",
     "MAVEN_OPTS": "JAVA_TOOL_OPTIONS",
     "GRADLE_OPTS": "JAVA_TOOL_OPTIONS",
+    "ERL_AFLAGS": "ERL_FLAGS",
+    "ERL_ZFLAGS": "ERL_FLAGS",
+    "ELIXIR_ERL_OPTIONS": "ERL_FLAGS",
 }
-_SYSTEM_PREFIXES = (
+SYSTEM_PREFIXES = (
     "/usr/",
     "/opt/",
     "/lib",
@@ -81,21 +94,22 @@ _INTERPRETERS = split_names(
     "sh bash zsh dash ksh fish python python3 perl ruby node php env eval exec curl wget nc socat sudo"
 )
 _SHELL_SYNTAX = re.compile(r"[;|&`<>]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand", re.IGNORECASE)
+_QUOTED = re.compile("'[^']*'")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
-def _is_custom_command(_: RunContext, value: Word) -> bool:
+def is_custom_command(_: RunContext, value: Word) -> bool:
     """Return True if a variable such as PAGER would run shell code or a program outside system paths."""
     text = value.lstrip("|- ")
     first = text.split(None, 1)[0] if text.split() else ""
     if not first or first.startswith(GAP):
         return False
-    if _SHELL_SYNTAX.search(text):
+    if _SHELL_SYNTAX.search(_QUOTED.sub("", text)):
         return True
     program = first.rpartition("/")[2]
     has_arguments = len(text.split()) > 1
     return (program in _INTERPRETERS and has_arguments) or (
-        "/" in first and not first.startswith(_SYSTEM_PREFIXES)
+        "/" in first and not first.startswith(SYSTEM_PREFIXES)
     )
 
 
@@ -103,8 +117,7 @@ def _names_untrusted_file(context: RunContext, value: Word) -> bool:
     """Return True if the value of a variable names a file outside the directories of installed software."""
     paths = [part for part in re.split("[: ]", value) if "/" in part or part.endswith((".so", ".sh"))]
     return any(
-        not part.startswith((*_SYSTEM_PREFIXES, GAP)) and not _is_usual_config(context, part)
-        for part in paths
+        not part.startswith((*SYSTEM_PREFIXES, GAP)) and not _is_usual_config(context, part) for part in paths
     )
 
 
@@ -119,7 +132,7 @@ def _is_usual_config(context: RunContext, part: str) -> bool:
 def _searches_untrusted_directory(context: RunContext, value: Word) -> bool:
     """Return True if a search path such as PYTHONPATH has a directory outside the project and the system."""
     for part in islice(value.split(":"), 64):
-        if "/" in part and not part.startswith((*_SYSTEM_PREFIXES, GAP, "../")):
+        if "/" in part and not part.startswith((*SYSTEM_PREFIXES, GAP, "../")):
             kinds_of_part = context.classify(Word(part)).kinds
             if PathKind.PROJECT not in kinds_of_part and kinds_of_part & {PathKind.TEMP, PathKind.OUTSIDE}:
                 return True
@@ -146,17 +159,18 @@ def _is_code(_: RunContext, value: Word) -> bool:
     return bool(value.strip(GAP + " "))
 
 
-def _find_check(name: str) -> Callable[[RunContext, Word], bool] | None:
+def find_value_check(name: str) -> Callable[[RunContext, Word], bool] | None:
     """Return the function that detects dangerous values of a variable; None if all values are harmless."""
     name = _OTHER_NAMES.get(name, name)
     if name in _OPTION_VARIABLES:
         return lambda _, value: _OPTION_VARIABLES[name].search(value) is not None
     kinds = (
-        (_COMMAND_VARIABLES, _is_custom_command),
+        (_CODE_VARIABLES, _is_code),
+        (_COMMAND_VARIABLES, is_custom_command),
         (_FILE_VARIABLES, _names_untrusted_file),
         (_SEARCH_PATH_VARIABLES, _searches_untrusted_directory),
     )
-    return next((check for known, check in (*kinds, (_CODE_VARIABLES, _is_code)) if name in known), None)
+    return next((check for known, check in kinds if name in known), None)
 
 
 def _export_effects(context: RunContext) -> Iterator[CommandEffect]:
@@ -168,7 +182,7 @@ def _export_effects(context: RunContext) -> Iterator[CommandEffect]:
         name = name.removesuffix("+")
         if not _NAME.fullmatch(name):
             continue
-        check = _find_check(value if options.has("-n") and context.run.name != "export" else name)
+        check = find_value_check(value if options.has("-n") and context.run.name != "export" else name)
         if check is None:
             continue
         if not equals:
@@ -188,7 +202,7 @@ def _export_effects(context: RunContext) -> Iterator[CommandEffect]:
 def _setenv_effects(context: RunContext) -> Iterator[CommandEffect]:
     words = context.run.argv[1:]
     if len(words) > 1:
-        check = _find_check(words[0])
+        check = find_value_check(words[0])
         if check is not None and check(context, words[1]):
             yield context.new_effect(EffectKind.PRIVILEGE, "variable", target=words[1], detail=words[0])
 

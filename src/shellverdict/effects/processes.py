@@ -68,14 +68,17 @@ _KILLALL_VALUES = split_names(
 )
 
 
-# Development servers, named by a command line that matches nothing else.
+# Tools that a developer starts to serve, watch or test a project, and command lines that name only them.
 _DEVELOPMENT_SERVER = re.compile(
     r"(?:npm|pnpm|yarn|bun)( run)? (?:dev|start|serve|watch|test|storybook|preview)(?::[\w-]+)?"
-    r"|(?:npx )?(?:next|vite|nuxt|astro|remix|ng|expo|gatsby|hugo|jekyll|mkdocs|storybook)"
-    r" (?:dev|serve|start|server|preview)"
-    r"|webpack(?:-dev-server| serve)|(?:python3? )?manage\.py runserver|python3? -m http\.server(?: \d+)?"
-    r"|flask run|rails s(?:erver)?|(?:bin/)?rails server|php artisan serve|mix phx\.server"
-    r"|cargo watch"
+    r"|(?:npx |node_modules/\.bin/|pnpm |yarn |bunx )?(?:vite(?:st)?|jest|nodemon|ts-node(?:-dev)?|tsx|tsc"
+    r"|esbuild|webpack(?:-dev-server)?|rollup|parcel|next(?:-server)?|nuxt|astro|remix|ng|expo|gatsby|hugo"
+    r"|jekyll|mkdocs|storybook|turbo|uvicorn|hypercorn|watchexec|browser-sync|live-server|http-server|json-server|wrangler"
+    r"|playwright|cypress|chromedriver|geckodriver|pytest|karma|metro|concurrently)(?: [\w./:=@-]+){0,6}"
+    r"|(?:python3? )?manage\.py runserver|python3? -m (?:http\.server|flask|uvicorn)(?: [\w.:-]+)*"
+    r"|(?:node|python3?|ruby|bun|tsx|php) (?:[\w-]+/)*[\w-]+\.(?:[cm]?[jt]s|py|rb|php)"
+    r"|flask run|rails s(?:erver)?|(?:bin/)?rails server|php artisan serve|php -S [\w.:]+|mix phx\.server"
+    r"|cargo (?:watch|run)|go run(?: [\w./-]+)?|\./gradlew bootRun|dotnet watch"
 )
 
 

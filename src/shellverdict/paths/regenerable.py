@@ -25,16 +25,17 @@ MAX_ENTRIES_SCANNED = 5_000
 MAX_SCAN_DEPTH = 4
 
 _ALWAYS_GENERATED = split_names(
-    "node_modules bower_components __pycache__ .pytest_cache .mypy_cache .ruff_cache .pytype "
-    ".hypothesis .tox .nox .eggs .venv venv .next .nuxt .svelte-kit .angular .turbo .parcel-cache "
-    ".vite .webpack .docusaurus .nyc_output .gradle .dart_tool .sass-cache .ipynb_checkpoints "
-    ".cache-loader htmlcov .astro .expo .terraform .bundle cmake-build-debug cmake-build-release "
-    "cmakefiles deriveddata .phpunit.cache .stack-work dist-newstyle .elixir_ls .swc .rollup.cache "
-    ".eslintcache .stylelintcache .coverage-cache _build deps.compiled .serverless .aws-sam zig-cache "
-    ".zig-cache zig-out .import .godot"
+    "node_modules bower_components __pycache__ .pytest_cache .mypy_cache .ruff_cache .pytype .hypothesis "
+    ".tox .nox .eggs .venv venv .next .nuxt .svelte-kit .angular .turbo .parcel-cache .vite .webpack "
+    ".docusaurus .nyc_output .gradle .dart_tool .sass-cache .ipynb_checkpoints .cache-loader htmlcov "
+    ".astro .expo .terraform .bundle cmake-build-debug cmake-build-release cmakefiles deriveddata "
+    ".phpunit.cache .stack-work dist-newstyle .elixir_ls .swc .rollup.cache .eslintcache .stylelintcache "
+    ".coverage-cache _build deps.compiled .serverless .aws-sam zig-cache .zig-cache zig-out .import "
+    ".godot .coverage .terragrunt-cache .pyre .stryker-tmp .wrangler .vinxi .nitro .tanstack elm-stuff "
+    "playwright-report test-results .pnpm-store .jest-cache .eslint-cache .pdm-build .cxx"
 )
 _GENERATED_BESIDE_MANIFEST = split_names(
-    "build dist target out coverage .output lib-cov storybook-static .build site"
+    "build dist target out coverage .output lib-cov storybook-static .build site .cache obj _site"
 )
 _MANIFESTS = split_names(
     "package.json cargo.toml pyproject.toml setup.py setup.cfg cmakelists.txt pom.xml build.gradle "
@@ -98,6 +99,8 @@ class ProjectFiles:
     def _expand_pattern(self, path: Path) -> Iterator[Path]:
         """Yield the paths that a glob pattern matches. Raises ValueError if they are unknown or too many."""
         base = Path(*(part for part in itertools.takewhile(lambda part: not _is_pattern(part), path.parts)))
+        if "**" in path.parts and self.are_generated_below(str(base), path.name):
+            return
         matches = [base]
         for part in path.parts[len(base.parts) :]:
             matches = list(islice(_expand_part(matches, part), MAX_MATCHES + 1))
@@ -137,6 +140,8 @@ class ProjectFiles:
             if is_generated_name(each.name):
                 return True
             if each.name.lower() in _GENERATED_BESIDE_MANIFEST and not has_history:
+                if not os.path.lexists(each):
+                    return True  # there is nothing to lose yet
                 siblings = {entry.name.lower() for entry in each.parent.iterdir()}
                 is_plain = untracked and each.name.lower() != "out"
                 return is_plain or not _MANIFESTS.isdisjoint(siblings)

@@ -7,7 +7,7 @@ each program creates; only paths written in the command are known.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from shellverdict.names import split_names
@@ -112,7 +112,14 @@ def record_created_files(
                 state.written_files[state.resolve_path(file)] = TextStream(None, frozenset({Taint.DECODED}))
         case "sed" | "perl" | "ruby" | "ed" | "ex" | "vim" | "patch":
             _forget_edited_files(run, state)
-        case "tee":
+        case "sort" | "shuf":
+            named = Options.parse(
+                run.argv, split_names("-o --output -k --key -t -S -T --files0-from")
+            ).values("-o", "--output")
+            _record_filtered(run, state, [word for word in _run_operands(run) if word not in named], named)
+        case "uniq":
+            _record_filtered(run, state, _run_operands(run)[:1], tuple(_run_operands(run)[1:2]))
+        case "tee" | "sponge":
             for word in _run_operands(run):
                 state.written_files[state.resolve_path(word)] = run.stdin or TextStream()
         case "tar" | "zip" | "7z" | "gpg" | "openssl" | "gzip" | "base64" if _record_packed_secret(
@@ -124,6 +131,17 @@ def record_created_files(
         case "scp" | "rsync" | "sftp" | "ftp" | "aws" | "gsutil" | "rclone":
             _record_remote_copy(run, state)
             _record_program_copies(run, state)
+
+
+def _record_filtered(
+    run: ProgramRun, state: ShellState, sources: Sequence[Word], targets: Sequence[Word]
+) -> None:
+    """Record files into which a program such as `sort` writes the lines of its input."""
+    stream = run.stdin
+    for source in sources:
+        stream = state.written_files.get(state.resolve_path(source), stream)
+    for target in targets:
+        state.written_files[state.resolve_path(target)] = stream or TextStream()
 
 
 def _record_dd(run: ProgramRun, state: ShellState) -> None:

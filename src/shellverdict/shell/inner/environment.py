@@ -10,63 +10,21 @@ import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from shellverdict.names import split_names
 from shellverdict.shell.inner.git_settings import read_git_setting
 from shellverdict.shell.inner.inner_command import InnerCommand, to_literal
 from shellverdict.shell.words import GAP, Word
 
-__all__ = ["INSTALLED_PREFIXES", "commands_from_variables"]
+__all__ = ["COMMAND_VARIABLES", "INSTALLED_PREFIXES", "commands_from_variables"]
 
-_COMMAND_VARIABLES = frozenset(
-    [
-        "PAGER",
-        "MANPAGER",
-        "GIT_PAGER",
-        "SYSTEMD_PAGER",
-        "AWS_PAGER",
-        "GH_PAGER",
-        "BAT_PAGER",
-        "DELTA_PAGER",
-        "PSQL_PAGER",
-        "EDITOR",
-        "VISUAL",
-        "FCEDIT",
-        "GIT_EDITOR",
-        "GIT_SEQUENCE_EDITOR",
-        "KUBE_EDITOR",
-        "SUDO_EDITOR",
-        "SYSTEMD_EDITOR",
-        "SVN_EDITOR",
-        "HGEDITOR",
-        "CVSEDITOR",
-        "PSQL_EDITOR",
-        "GIT_SSH_COMMAND",
-        "GIT_EXTERNAL_DIFF",
-        "GIT_PROXY_COMMAND",
-        "PROMPT_COMMAND",
-        "BROWSER",
-        "GH_BROWSER",
-        "GH_EDITOR",
-        "GIT_ASKPASS",
-        "SSH_ASKPASS",
-        "SUDO_ASKPASS",
-        "GIT_SSH",
-        "RSYNC_RSH",
-        "CVS_RSH",
-        "SVN_SSH",
-        "RSH",
-        "FZF_DEFAULT_COMMAND",
-        "FZF_CTRL_T_COMMAND",
-        "MAILER",
-        "RUSTC_WRAPPER",
-        "RUSTC_WORKSPACE_WRAPPER",
-        "CARGO_BUILD_RUSTC_WRAPPER",
-        "RSYNC_CONNECT_PROG",
-        "DPKG_PAGER",
-        "TEXEDIT",
-        "CMAKE_C_COMPILER_LAUNCHER",
-        "CMAKE_CXX_COMPILER_LAUNCHER",
-        "GEM_EDITOR",
-    ]
+COMMAND_VARIABLES = split_names(
+    "PAGER MANPAGER GIT_PAGER SYSTEMD_PAGER AWS_PAGER GH_PAGER BAT_PAGER DELTA_PAGER PSQL_PAGER EDITOR "
+    "VISUAL FCEDIT GIT_EDITOR GIT_SEQUENCE_EDITOR KUBE_EDITOR SUDO_EDITOR SYSTEMD_EDITOR SVN_EDITOR "
+    "HGEDITOR CVSEDITOR PSQL_EDITOR GIT_SSH_COMMAND GIT_EXTERNAL_DIFF GIT_PROXY_COMMAND PROMPT_COMMAND "
+    "BROWSER GH_BROWSER GH_EDITOR GIT_ASKPASS SSH_ASKPASS SUDO_ASKPASS GIT_SSH RSYNC_RSH CVS_RSH SVN_SSH "
+    "RSH FZF_DEFAULT_COMMAND FZF_CTRL_T_COMMAND MAILER RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER "
+    "CARGO_BUILD_RUSTC_WRAPPER RSYNC_CONNECT_PROG DPKG_PAGER TEXEDIT CMAKE_C_COMPILER_LAUNCHER "
+    "CMAKE_CXX_COMPILER_LAUNCHER GEM_EDITOR"
 )
 _PIPE_VARIABLES = frozenset({"LESSOPEN", "LESSCLOSE"})
 _CODE_FILE_VARIABLES: Mapping[str, str] = MappingProxyType(
@@ -143,7 +101,7 @@ def _is_installed(value: str) -> bool:
 
 
 def _read_variable(name: str, value: Word) -> Iterator[InnerCommand]:
-    if name in _COMMAND_VARIABLES:
+    if name in COMMAND_VARIABLES:
         yield InnerCommand(code=to_literal(value), wrapper=name, has_unknown_operands=True)
     elif name in _PIPE_VARIABLES:
         yield InnerCommand(code=to_literal(value.lstrip("|-")), wrapper=name, has_unknown_operands=True)
