@@ -173,7 +173,7 @@ def test_tool_search_for_a_core_tool_advises_calling_the_tool_directly(
 
 
 @pytest.mark.parametrize("assembled", [True, False])
-def test_tool_call_bridge_refuses_a_core_tool_and_advises_calling_the_tool_directly(
+def test_core_tool_called_through_the_tool_call_bridge_runs(
     desk: Runtime, assembled: bool, ran: list[Any]
 ) -> None:
     add(desk, "own_list", "own", ran, core=True)
@@ -182,16 +182,22 @@ def test_tool_call_bridge_refuses_a_core_tool_and_advises_calling_the_tool_direc
         session.assemble()
     wrapped = ToolCall("tool_call", {"name": "own_list", "arguments": {"path": "/"}})
     for result in (session.call_sync(wrapped.name, wrapped.arguments), *session.call_all_sync([wrapped])):
-        assert result.name == "own_list"
-        assert result.error == (
-            "'own_list' is always in your list of tools: call it directly, not through tool_call."
-            " Nothing was run."
-        )
+        assert (result.name, result.error) == ("own_list", None)
+    assert len(ran) == 2
+
+
+def test_core_tool_outside_the_grant_cannot_be_called_through_the_tool_call_bridge(
+    desk: Runtime, ran: list[Any]
+) -> None:
+    add(desk, "own_list", "own", ran, core=True)
+    result = desk.session(["mcp-hub"]).call_sync(
+        "tool_call", {"name": "own_list", "arguments": {"path": "/"}}
+    )
+    assert "is not available in this session" in str(result.error)
     assert ran == []
-    assert session.call_sync("own_list", {"path": "/"}).ok
 
 
-def test_tool_in_the_setting_always_load_is_visible_and_refused_by_the_tool_call_bridge(
+def test_tool_in_the_setting_always_load_is_visible_and_not_searched(
     open_test_runtime: RuntimeOpener, ran: list[Any]
 ) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.tool_search.always_load": ["hub_go"]})
@@ -200,7 +206,7 @@ def test_tool_in_the_setting_always_load_is_visible_and_refused_by_the_tool_call
     session = runtime.session(["mcp-hub"])
     assert shown_names(session) == ["hub_go", *BRIDGE]
     assert found_names(session, "hub_go") == ["hub_stop"]
-    assert "call it directly" in str(session.call_sync("tool_call", {"name": "hub_go"}).error)
+    assert session.call_sync("tool_call", {"name": "hub_go", "arguments": {"path": "/"}}).ok
 
 
 def test_core_tool_deferred_by_a_setting_can_be_found_and_called_through_the_bridge_tools(

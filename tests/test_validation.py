@@ -26,6 +26,7 @@ from toolfold.authoring import build_tool
 from toolfold.complexity import MAX_DEPTH, VisitCounter
 from toolfold.errors import InvalidArguments
 from toolfold.model import Json, Tool
+from toolfold.runtime import Runtime
 from toolfold.validation import MAX_TEXT_CHARS, Validation, parse_arguments
 
 modest = try_examples(100, suppress_health_check=[HealthCheck.too_slow])
@@ -454,6 +455,17 @@ def test_error_for_a_missing_argument_contains_its_name_and_the_schema() -> None
     assert caught.value.details == {"parameters": tool.parameters}
 
 
+def test_error_names_every_missing_parameter_and_counts_further_problems() -> None:
+    names = [f"p{number}" for number in range(12)]
+    properties = {name: {"type": "integer"} for name in names} | {"q": {"type": "string"}}
+    probe = tool_with_schema({}, properties=properties, required=[*names[:5], "q"])
+    missing = validation_error(probe, {})
+    assert '"p0", "p1", "p2", "p3", "p4", "q" are required properties' in missing
+    wrong = validation_error(probe, dict.fromkeys(names, "x"))
+    assert '"q" is a required property' in wrong
+    assert "; and 5 more." in wrong
+
+
 def test_error_for_an_invalid_enum_argument_lists_the_allowed_values() -> None:
     assert '"fast" is not one of "slow" or "steady"' in validation_error(
         tool_with_schema({"enum": ["slow", "steady"]}), {"x": "fast"}
@@ -689,3 +701,12 @@ def test_eight_threads_can_concurrently_validate_arguments_of_one_tool() -> None
     for thread in threads:
         thread.join(60)
     assert read_ == [{"x": 5}] * 8
+
+
+def test_arguments_that_the_runtime_adds_are_not_in_the_schema_and_pass_the_check(runtime: Runtime) -> None:
+    process = runtime.registry.snapshot().get("process")
+    assert process is not None
+    assert "context" not in process.parameters["properties"]
+    args = {"action": "write", "data": "x", "process": "p1", "context": {"revision": 1}}
+    assert Validation().check(process, args) == args
+    assert "context" not in json.dumps(process.definition())

@@ -306,9 +306,9 @@ def _parse_meanings(name: str, judged_as: Mapping[str, Meaning | str], parameter
         problem = f"judged_as must map arguments to meanings ({allowed}), not {judged_as!r}"
         raise InvalidTool(f"tool {name!r}: {problem}") from None
     known = parameters["properties"]
-    if unknown := [
-        each for each in meanings if known and each not in known
-    ]:  # a typo would disable the check
+    # A typo would disable the check. What the runtime sets is not a parameter of the model.
+    of_model = [each for each, meaning in meanings.items() if meaning is not Meaning.INPUT_CONTEXT]
+    if unknown := [each for each in of_model if known and each not in known]:
         near = did_you_mean(closest_names(unknown[0], known))
         raise InvalidTool(f"tool {name!r}: judged_as names {unknown[0]!r}, which is not a parameter.{near}")
     return meanings

@@ -85,9 +85,7 @@ class Dispatch:
         """
         started, refused = time.perf_counter(), False
         try:
-            wrapped, call = call, unwrap(call)
-            if call is not wrapped:
-                turn.require_deferrable(call.name)
+            call = unwrap(call)
             result = await self._run_pipeline(turn, call, replace(context, call_id=call.id), slot)
         except CallError as error:
             result, refused = self._result_from_error(call, error), isinstance(error, Refused)

@@ -8,19 +8,20 @@ fetches anything: a remote `$ref` is an error, not a request.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import logging
 import math
 import re
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NoReturn, TypeAlias
 
 from toolfold.complexity import MAX_DEPTH, MAX_VISITS, VisitCounter, get_list, resolve_pointer
 from toolfold.errors import InvalidArguments, shorten
 from toolfold.json_limits import MAX_ARGUMENT_ITEMS, find_excess
-from toolfold.model import Json, Tool, make_encodable, read_json
+from toolfold.model import Json, Meaning, Tool, make_encodable, read_json
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,9 @@ MAX_TEXT_CHARS = 10_000_000
 _MAX_EXPLAINED_VISITS = 20_000  # an error costs a thousand times as much as a visit
 _MAX_QUOTED_CHARS = 100_000_000
 _MAX_SCHEMA_CHARS = 4_000
+_MAX_COUNTED_ERRORS = 200
+_MAX_SHOWN_ERRORS = 8
+_MAX_ERROR_CHARS = 900
 _JSON_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,5})?")
@@ -52,9 +56,11 @@ class Validation:
     def check(self, tool: Tool, args: Json) -> Json:
         """Return parsed arguments if they match the tool's schema. Raises InvalidArguments."""
         visits, validator = self._compiled_for(tool)
-        _require_checkable(tool, visits, args)  # parsed text may be deeper than its raw form
-        if validator is not None and not _is_valid(tool, validator, args):
-            raise _invalid_arguments(tool, _describe_errors(visits, validator, args))
+        # What the runtime adds for approval is not in the schema, which the model reads.
+        given = {name: value for name, value in args.items() if not _is_set_by_runtime(tool, name)}
+        _require_checkable(tool, visits, given)  # parsed text may be deeper than its raw form
+        if validator is not None and not _is_valid(tool, validator, given):
+            raise _invalid_arguments(tool, _describe_errors(visits, validator, given))
         return args
 
     def read(self, tool: Tool, arguments: Json | str | None) -> Json:
@@ -357,21 +363,39 @@ def _is_valid(tool: Tool, validator: Any, args: Json) -> bool:
         raise _invalid_arguments(tool, f"its arguments cannot be checked ({shorten(str(error))})") from None
 
 
+def _is_set_by_runtime(tool: Tool, name: str) -> bool:
+    return tool.judged_as.get(name) is Meaning.INPUT_CONTEXT
+
+
 def _describe_errors(visits: VisitCounter, validator: Any, args: Json) -> str:
     levels = visits.visits_per_level(args)
     quoted = len(json.dumps(args, ensure_ascii=False)) * sum(each for _, each in levels)
     if sum(size * each for size, each in levels) > _MAX_EXPLAINED_VISITS or quoted > _MAX_QUOTED_CHARS:
         return "its arguments do not match its schema, and locating the error would take too long"
-    return "; ".join(_describe_error(error) for error in _take_first(3, validator.iter_errors(args)))
+    found = list(itertools.islice(validator.iter_errors(args), _MAX_COUNTED_ERRORS))
+    missing: dict[str, list[str]] = {}
+    others: dict[str, None] = {}
+    for error in found:
+        if error.kind.name == "required":
+            missing.setdefault(_error_path(error), []).append(error.kind.property)
+        else:
+            others.setdefault(f"at {_error_path(error)}: {shorten(str(error.message))}")
+    shown = [_describe_missing(path, names) for path, names in missing.items()] + list(others)
+    lengths = itertools.accumulate(map(len, shown))
+    fitting = [text for text, length in zip(shown, lengths, strict=True) if length <= _MAX_ERROR_CHARS]
+    kept = fitting[:_MAX_SHOWN_ERRORS] or shown[:1]
+    more = len(shown) - len(kept)
+    exact = f"{more} " if len(found) < _MAX_COUNTED_ERRORS else ""
+    return "; ".join([*kept, *([f"and {exact}more"] if more else [])])
 
 
-def _take_first(count: int, errors: Iterator[Any]) -> list[Any]:
-    return [error for error, _ in zip(errors, range(count), strict=False)]
+def _error_path(error: Any) -> str:
+    return shorten("".join(f"/{part}" for part in error.instance_path)) or "/"
 
 
-def _describe_error(error: Any) -> str:
-    path = "".join(f"/{part}" for part in error.instance_path)
-    return f"at {shorten(path) or '/'}: {shorten(str(error.message))}"
+def _describe_missing(path: str, names: Sequence[str]) -> str:
+    quoted = ", ".join(f'"{shorten(name)}"' for name in names)
+    return f"at {path}: {quoted} {'is a required property' if len(names) == 1 else 'are required properties'}"
 
 
 def _invalid_arguments(tool: Tool, problem: str) -> InvalidArguments:

@@ -7,7 +7,6 @@ of other kinds, tools that `tool_choice` names and tools that the conversation h
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import threading
 from collections import OrderedDict
@@ -25,6 +24,7 @@ from toolfold.proxy.conversations import CACHE_MARK, Conversations
 from toolfold.proxy.reply_memory import ReplyMemory
 from toolfold.proxy.runtime_tools import AddedTools
 from toolfold.proxy.tool_arrays import MAX_ARRAYS
+from toolfold.results import render
 from toolfold.session import Session
 from toolfold.turn import Turn, unwrap
 from toolfold.turn.conversation import find_failed_ids, messages_since_user
@@ -90,7 +90,7 @@ class Fold:
     """Tools that the proxy added to the request and runs itself."""
     note_first_reply: Callable[[Sequence[str], str], None] | None = None
     """Gets calls and text of the reply if it is the first of its conversation, which is recognised by it."""
-    _problems: dict[str, str] = field(default_factory=dict)
+    _problems: dict[str, CallError] = field(default_factory=dict)
 
     @property
     def shown_names(self) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ class Fold:
             tool = self.turn.find_visible(inner.name)
             return ToolCall(tool.name, self.validate(tool, inner.arguments), call.id)
         except CallError as error:
-            self._problems[call.id] = error_message(error)
+            self._problems[call.id] = error
             return None
 
     def remember(self, call_ids: Sequence[str], text: str, messages: Sequence[Json]) -> None:
@@ -137,11 +137,13 @@ class Fold:
     async def _answer_one(self, call: ToolCall, run: bool) -> ToolResult:
         if (inner := self._find_added_call(call)) is not None and self.added is not None:
             if not run:
-                return _refuse(call, "It was not run, because the reply has other calls. Call it again.")
+                return _refuse(
+                    call, CallError("It was not run, because the reply has other calls. Call it again.")
+                )
             self.report.ran += 1
             return replace(await self.added.run(inner), name=call.name)
         if call.name == BRIDGE_CALL:
-            return _refuse(call, self._problems.get(call.id, "The call is not valid."))
+            return _refuse(call, self._problems.get(call.id) or CallError("The call is not valid."))
         return await self.session.call(call.name, call.arguments, call_id=call.id)
 
     def _find_added_call(self, call: ToolCall) -> ToolCall | None:
@@ -154,8 +156,9 @@ class Fold:
         return replace(inner, id=call.id) if is_added else None
 
 
-def _refuse(call: ToolCall, problem: str) -> ToolResult:
-    text = json.dumps({"error": problem}, ensure_ascii=False)
+def _refuse(call: ToolCall, error: CallError) -> ToolResult:
+    problem = error_message(error)
+    text = render({"error": problem, **error.details})
     return ToolResult(call_id=call.id, name=call.name, text=text, error=problem)
 
 

@@ -110,7 +110,6 @@ _PROCESS_SCHEMA: Json = {
                 "maxLength": 1_000_000,
                 "description": "write: the text, including \\n.",
             },
-            "context": {"type": "object", "description": "Set by the runtime; leave it out."},
             "close": {
                 "type": "boolean",
                 "default": False,

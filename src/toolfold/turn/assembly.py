@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from toolfold.availability import Availability
-from toolfold.errors import BridgeMisuse, CallError, OutOfScope, Refused, closest_names, shorten
-from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Definition, Tool, copy_mutable
+from toolfold.errors import CallError, OutOfScope, Refused, closest_names, shorten
+from toolfold.model import BRIDGE_NAMES, Definition, Tool, copy_mutable
 from toolfold.registry import Snapshot
 from toolfold.turn.grant import Grant
 
@@ -46,7 +46,7 @@ class Turn:
     failing: Mapping[str, str] = field(default_factory=dict)
     """Name → reason, for tools that stay listed during a grace period but cannot be called."""
     direct: frozenset[str] = frozenset()
-    """Names of tools that are always in the model's list: not searchable and not for `tool_call`."""
+    """Names of tools that are always in the model's list and therefore not searchable."""
 
     def tool(self, name: str) -> Tool:
         """Return the callable tool with this name. Raises CallError for tools outside the session's grant."""
@@ -63,15 +63,6 @@ class Turn:
         if self.visible_names is not None and tool.name not in self.visible_names:
             raise self._not_available(name)
         return tool
-
-    def require_deferrable(self, name: str) -> None:
-        """Raise BridgeMisuse if the model must call a tool directly instead of through `tool_call`."""
-        tool = self._find_listed(name)
-        if tool.name in self.direct:
-            raise BridgeMisuse(
-                f"{tool.name!r} is always in your list of tools: call it directly, not through {BRIDGE_CALL}."
-                " Nothing was run."
-            )
 
     def may_show(self, name: str) -> bool:
         """Return True if the tool exists and may be listed for the model, even if it is unavailable now."""
