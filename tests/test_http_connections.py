@@ -5,12 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import pytest
 
-from toolfold.http_connections import MAX_UNREAD_BYTES, AddressInfo, ConnectionPool, Origin, connect_to_first
+from toolfold.http_connections import (
+    MAX_PART_BYTES,
+    MAX_UNREAD_BYTES,
+    AddressInfo,
+    ConnectionPool,
+    ExchangeFailed,
+    Origin,
+    connect_to_first,
+)
 from toolfold.loops import make_network_loop
+from toolfold.pacing import MAX_WORK_S
 
 TIMEOUT_S = 60
 START = b"begin"
@@ -49,13 +60,16 @@ async def request(pool: ConnectionPool, origin: Origin, server: Server, unread: 
     """Read a response after so many bytes have arrived behind the start of its body."""
     connection = await pool.take(origin, TIMEOUT_S)
     await connection.send(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"", TIMEOUT_S)
-    response, body = await connection.receive("GET", TIMEOUT_S), b""
-    async for part in response.read():
-        body += part
-        server.sends_rest.set()
-        while len(body) + len(connection.buffer) < len(START) + unread:  # noqa: ASYNC110 - has no event
-            await asyncio.sleep(0.01)
-    pool.give_back(origin, connection)
+    body = b""
+    try:
+        response = await connection.receive("GET", TIMEOUT_S)
+        async for part in response.read():
+            body += part
+            server.sends_rest.set()
+            while len(body) + len(connection.buffer) < len(START) + unread:  # noqa: ASYNC110 - has no event
+                await asyncio.sleep(0.01)
+    finally:
+        pool.give_back(origin, connection)
     return body
 
 
@@ -105,6 +119,75 @@ async def test_rest_of_a_chunked_response_that_arrives_before_the_next_read_is_r
             await asyncio.sleep(0.01)
         assert [part async for part in body] == [b"end"]
         connection.close()
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n"
+PLAIN = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "rest", "problem"),
+    [
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1_000 + PLAIN, b"", "interim responses"),
+        (CHUNKED, b"\r\n" + b"1\r\nx\r\n" * 5_000 + b"0\r\n\r\n", "small pieces"),
+        (CHUNKED, b"\r\n" + (b"1;" + b"e" * 200 + b"\r\nx\r\n") * 5_000 + b"0\r\n\r\n", "small pieces"),
+        (CHUNKED, b"\r\n0\r\n" + b"a: b\r\n" * 10_000 + b"\r\n", "behind the body"),
+        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 5_000 + b"content-length: 5\r\n\r\n", b"", "headers"),
+        (b"HTTP/1.1 200 OK\r\nx-id: a\x01b\r\ncontent-length: 5\r\n\r\n", b"", "malformed"),
+        (b"HTTP/1.1 200 OK\r\nx-id: a\x7fb\r\ncontent-length: 5\r\n\r\n", b"", "malformed"),
+    ],
+    ids=["interim", "chunks", "extensions", "trailers", "headers", "control", "delete"],
+)
+async def test_response_that_costs_more_work_than_its_content_is_worth_is_refused(
+    head: bytes, rest: bytes, problem: str
+) -> None:
+    pool = ConnectionPool()
+    async with run_server(head, rest) as (server, origin), asyncio.timeout(TIMEOUT_S):
+        server.sends_rest.set()
+        with pytest.raises(ExchangeFailed, match=problem):
+            await request(pool, origin, server, 0)
+        await pool.close()
+
+
+async def test_other_tasks_run_while_a_long_response_that_has_arrived_is_read() -> None:
+    data = b"x" * 200_000
+    rest = b"\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(data), data)
+    pool, body, turns = ConnectionPool(), b"", 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with run_server(CHUNKED, rest) as (server, origin), asyncio.timeout(TIMEOUT_S):
+        connection = await pool.take(origin, TIMEOUT_S)
+        await connection.send(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"", TIMEOUT_S)
+        response = await connection.receive("GET", TIMEOUT_S)
+        server.sends_rest.set()
+        while len(connection.buffer) < len(rest):  # noqa: ASYNC110 - has no event
+            await asyncio.sleep(0.01)
+        other, parts = asyncio.create_task(count_turns()), 0
+        async for part in response.read():
+            body, parts = body + part, parts + 1
+            began = time.thread_time()
+            while time.thread_time() - began < MAX_WORK_S:
+                pass  # as if the piece were parsed
+        other.cancel()
+        connection.close()
+    assert body == START + data
+    assert parts >= len(data) // MAX_PART_BYTES
+    assert turns >= parts - 1
+
+
+async def test_http_connection_of_one_owner_is_not_used_for_another_owner() -> None:
+    pool = ConnectionPool()
+    async with run_server(PLAIN, b"") as (server, origin), asyncio.timeout(TIMEOUT_S):
+        server.sends_rest.set()
+        for owner in ("ann", "bob", "ann", "bob"):
+            assert await request(pool, replace(origin, owner=owner), server, 0) == START
+        await pool.close()
+    assert len(server.writers) == 2
 
 
 def find_address(listening: socket.socket) -> AddressInfo:

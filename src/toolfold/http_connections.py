@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+from toolfold.pacing import Pacer
 from toolfold.sockets import make_arrival_check
 
 Headers = list[tuple[bytes, bytes]]
@@ -25,19 +26,31 @@ AddressInfo = tuple[Any, ...]
 """A result of `getaddrinfo`: family, type, protocol, canonical name and address."""
 
 IDLE_TIMEOUT_S = 30.0
-MAX_IDLE_PER_ORIGIN = 100
+MAX_IDLE = 100
 NEXT_ADDRESS_DELAY_S = 0.25
 MAX_HEAD_BYTES = 100_000
+MAX_HEADERS = 500
+MAX_INTERIM_RESPONSES = 20
+"""Responses with a status below 200 before the response to a request."""
 MAX_CHUNK_LINE_BYTES = 4_000
+MAX_TRAILER_BYTES = 16_000
+"""Headers behind a chunked body, which are skipped."""
+MAX_SMALL_PARTS = 1_000
+"""Chunks or other pieces of a body in a second that may have any size; further ones must have
+MIN_PART_BYTES on average, because each takes time that others wait for."""
+MIN_PART_BYTES = 16
+MAX_PART_BYTES = 16_000
+"""Bytes of a body that are decoded and handed on at once; other tasks can run after each part."""
 WRITE_BYTES = 256_000
 """How much of a request's body is given to the connection at once."""
 MAX_UNREAD_BYTES = 256_000
 _STATUS_LINE = re.compile(rb"HTTP/(1\.[01]) ([1-9][0-9]{2})(?: [^\r\n]*)?")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00\r\n]*?)[ \t]*")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*?)[ \t]*")
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(rb"[^\x00\r\n]*")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00\r\n]*)?")
+_MALFORMED = "the headers of the response are malformed"
 _LINE_END = re.compile(rb"\r?\n\r?\n")
 
 
@@ -51,11 +64,13 @@ class ExchangeFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Scheme, host and port of a server."""
+    """Scheme, host and port of a server, and who uses the connections to it."""
 
     host: str
     port: int
     is_encrypted: bool
+    owner: str = ""
+    """Whose requests a kept connection to the server may carry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +98,8 @@ def render_headers(headers: Headers) -> bytes | None:
 class ConnectionPool:
     """Pool of open connections to servers; each connection carries one request at a time."""
 
-    def __init__(
-        self, *, idle_timeout_s: float = IDLE_TIMEOUT_S, max_idle_per_origin: int = MAX_IDLE_PER_ORIGIN
-    ) -> None:
-        self._idle_timeout_s, self._max_idle_per_origin = idle_timeout_s, max_idle_per_origin
+    def __init__(self, *, idle_timeout_s: float = IDLE_TIMEOUT_S, max_idle: int = MAX_IDLE) -> None:
+        self._idle_timeout_s, self._max_idle = idle_timeout_s, max_idle
         self._idle: dict[Origin, list[Connection]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
@@ -104,7 +117,7 @@ class ConnectionPool:
     def give_back(self, origin: Origin, connection: Connection) -> None:
         """Return a connection to the pool if its response was read completely; otherwise close it."""
         idle = self._idle.setdefault(origin, [])
-        if not connection.prepare_next() or len(idle) >= self._max_idle_per_origin:
+        if not connection.prepare_next() or sum(map(len, self._idle.values())) >= self._max_idle:
             connection.close()
             return
         idle.append(connection)
@@ -288,12 +301,13 @@ class Connection(asyncio.Protocol):
 
     async def receive(self, method: str, timeout_s: float | None) -> Response:
         """Return the response to the last request, before its body is read."""
-        while True:
+        for _ in range(MAX_INTERIM_RESPONSES + 1):
             head = await self._read_head(timeout_s)
             if head.status >= 200:
                 return Response(self, head, method, timeout_s)
             if head.status == 101:
                 raise ExchangeFailed("the server switched to another protocol, which was not requested")
+        raise ExchangeFailed("the server sent too many interim responses")
 
     async def _read_head(self, timeout_s: float | None) -> _Head:
         searched = 0
@@ -393,15 +407,18 @@ class Response:
         With `by_chunk`, chunks that arrive together are yielded one by one, so that they can be counted.
         """
         if self._is_chunked:
-            return self._read_chunks(by_chunk)
-        return self._read_until_close() if self._length is None else self._read_length(self._length)
+            parts = self._read_chunks(by_chunk)
+        else:
+            parts = self._read_until_close() if self._length is None else self._read_length(self._length)
+        return _pace(parts)
 
     async def _read_length(self, length: int) -> AsyncIterator[bytes]:
-        connection, left = self._connection, length
+        connection, rate, left = self._connection, _PartRate(), length
         while left:
             if not connection.buffer and not await connection.wait_for_data(self._timeout_s):
                 raise connection.fail_early_end()
-            data = connection.take_data(left)
+            data = connection.take_data(min(left, MAX_PART_BYTES))
+            rate.count(len(data))
             left -= len(data)
             if not left:
                 connection.mark_complete(can_be_kept=self._can_be_kept)
@@ -409,9 +426,11 @@ class Response:
         connection.mark_complete(can_be_kept=self._can_be_kept)
 
     async def _read_until_close(self) -> AsyncIterator[bytes]:
-        connection = self._connection
+        connection, rate = self._connection, _PartRate()
         while connection.buffer or await connection.wait_for_data(self._timeout_s):
-            yield connection.take_data()
+            data = connection.take_data(MAX_PART_BYTES)
+            rate.count(len(data))
+            yield data
         connection.require_clean_end()
 
     async def _read_chunks(self, by_chunk: bool) -> AsyncIterator[bytes]:
@@ -426,9 +445,47 @@ class Response:
             if decoder.is_complete:
                 return
             # The end of the body may have arrived while the caller worked on a piece.
-            has_more = len(connection.buffer) > undecoded
+            has_more = not decoder.needs_data or len(connection.buffer) > undecoded
             if not has_more and not await connection.wait_for_data(self._timeout_s):
                 raise connection.fail_early_end()
+
+
+async def limit_parts(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the parts of a body that another HTTP client reads. Raises ExchangeFailed for many small ones."""
+    rate = _PartRate()
+    async for part in _pace(parts):
+        rate.count(len(part))
+        yield part
+
+
+async def _pace(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the parts of a body, letting other tasks run in between."""
+    pacer = Pacer()
+    async for part in parts:
+        pacer.resume()
+        yield part
+        await pacer.rest_if_due()
+
+
+class _PartRate:
+    """Counts the pieces of a body in each second."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._parts = self._bytes = 0
+
+    def count(self, size: int) -> None:
+        """Count a piece. Raises ExchangeFailed if there are too many small ones."""
+        now = time.monotonic()
+        if now - self._began > 1.0:
+            self._began, self._parts, self._bytes = now, 0, 0
+        self._parts += 1
+        self._bytes += size
+        if self._parts > MAX_SMALL_PARTS + self._bytes // MIN_PART_BYTES:
+            raise ExchangeFailed(
+                f"the server sent its response in small pieces, more than {MAX_SMALL_PARTS:,} of less than"
+                f" {MIN_PART_BYTES} bytes in a second"
+            )
 
 
 class _ChunkDecoder:
@@ -439,18 +496,23 @@ class _ChunkDecoder:
         self._left = 0
         """Bytes of the current chunk that have not arrived."""
         self._needs_line_end = self._is_in_trailers = False
+        self._rate, self._trailer_bytes = _PartRate(), 0
+        self.needs_data = True
+        """True if nothing more can be decoded before more data arrives."""
 
     def decode(self, buffer: bytearray) -> list[bytes]:
-        """Remove the complete chunks from a buffer and return their data. Raises ExchangeFailed."""
+        """Remove chunks from a buffer and return their data, limited in size. Raises ExchangeFailed."""
         parts: list[bytes] = []
-        position, end = 0, len(buffer)
-        while not self.is_complete:
+        position, end, wanted = 0, len(buffer), MAX_PART_BYTES
+        while not self.is_complete and wanted > 0:
             if self._left:
-                piece = bytes(buffer[position : position + self._left])
+                piece = bytes(buffer[position : position + min(self._left, wanted)])
                 if not piece:
                     break
+                self._rate.count(len(piece))
                 parts.append(piece)
                 position += len(piece)
+                wanted -= len(piece)
                 self._left -= len(piece)
                 self._needs_line_end = True
                 continue
@@ -463,6 +525,7 @@ class _ChunkDecoder:
             position = line_end + 1
             self._read_line(line)
         del buffer[:position]
+        self.needs_data = wanted > 0
         return parts
 
     def _read_line(self, line: bytes) -> None:
@@ -472,6 +535,9 @@ class _ChunkDecoder:
                 raise ExchangeFailed("a chunk of the response is longer than its length says")
         elif self._is_in_trailers:
             self.is_complete = not line
+            self._trailer_bytes += len(line)
+            if self._trailer_bytes > MAX_TRAILER_BYTES:
+                raise ExchangeFailed("the headers behind the body of the response are too long")
         else:
             found = _CHUNK_LINE.fullmatch(line)
             if found is None:
@@ -480,16 +546,24 @@ class _ChunkDecoder:
             self._is_in_trailers = not self._left
 
 
+def require_valid_headers(headers: Headers) -> None:
+    """Raise ExchangeFailed for headers with control characters, which some HTTP clients accept."""
+    if any(_FIELD.fullmatch(name + b":" + value) is None for name, value in headers):
+        raise ExchangeFailed(_MALFORMED)
+
+
 def _parse_head(head: bytes) -> _Head:
     """Parse the status and headers of a response. Raises ExchangeFailed if they are malformed."""
     first, *lines = re.split(rb"\r?\n", head)
+    if len(lines) > MAX_HEADERS:
+        raise ExchangeFailed(f"the response has more than {MAX_HEADERS} headers")
     status = _STATUS_LINE.fullmatch(first)
     fields = [_FIELD.fullmatch(line) for line in lines]
     if status is None:
         raise ExchangeFailed("the response is not an HTTP response")
     headers = [(field[1], field[2]) for field in fields if field is not None]
     if len(headers) < len(fields):
-        raise ExchangeFailed("the headers of the response are malformed")
+        raise ExchangeFailed(_MALFORMED)
     return _Head(int(status[2]), headers, status[1] == b"1.0")
 
 

@@ -301,3 +301,34 @@ def test_client_with_its_own_key_uses_every_path_and_header(tmp_path: Path, upst
     (received,) = upstream.received
     assert isinstance(received, Received)
     assert (received.path, received.header("x-anything")) == ("/v1/files?purpose=batch", "1")
+
+
+def test_kept_connection_to_the_provider_is_not_shared_between_users(
+    served: RunningProxy, upstream: Upstream, tokens: dict[str, str]
+) -> None:
+    before = upstream.connections
+    ask = {"model": "gpt-x", "messages": []}
+    users = [served.tokens.add(f"t{number}", user_id="") for number in range(2)]
+    for token in (*users, *users):
+        assert send(served, token, "POST", "chat/completions", ask).status_code == 200
+    assert upstream.connections - before == 2
+
+
+def test_provider_whose_header_has_a_control_character_causes_status_502(
+    served: RunningProxy, upstream: Upstream, tokens: dict[str, str]
+) -> None:
+    headers = {"content-type": "application/json", "x-request-id": "a\x01b"}
+    upstream.prepared.append(Prepared([b"{}"], headers=headers))
+    answer = send(served, tokens["ann"], "POST", "chat/completions", {"model": "gpt-x", "messages": []})
+    assert answer.status_code == 502
+    assert "malformed" in answer.json()["error"]["message"]
+
+
+def test_provider_that_sends_one_byte_per_chunk_is_cut_off_and_others_are_served(
+    served: RunningProxy, upstream: Upstream, tokens: dict[str, str]
+) -> None:
+    ask = {"model": "gpt-x", "messages": []}
+    upstream.prepared.append(Prepared([b"x"] * 20_000, headers=STREAM, chunked=True))
+    with pytest.raises(httpx2.RemoteProtocolError):
+        send(served, tokens["ann"], "POST", "chat/completions", ask)
+    assert send(served, tokens["bob"], "POST", "chat/completions", ask).status_code == 200

@@ -493,7 +493,8 @@ class Proxy:
         for name, value in added_headers.items():
             headers = add_header_value(headers, name, value)
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-        return self._connections.send(upstream, "POST", url, headers, content)
+        owner = request.admitted.client.owner
+        return self._connections.send(upstream, "POST", url, headers, content, owner=owner)
 
     def _build_target(
         self, request: ProxyRequest, upstream: Upstream
@@ -533,15 +534,23 @@ class Proxy:
             content = body.stream(MAX_STREAMED_BODY_BYTES)
             if not any(name.lower() == b"transfer-encoding" for name, _ in request.headers):
                 headers += [each for each in request.headers if each[0].lower() == b"content-length"]
+        open_response = functools.partial(
+            self._connections.send,
+            upstream,
+            request.method,
+            url,
+            body=content,
+            owner=request.admitted.client.owner,
+        )
         counted = self._make_counter(request, upstream)
         if counted is None:
-            async with self._connections.send(upstream, request.method, url, headers, content) as response:
+            async with open_response(headers=headers) as response:
                 await relay_response(response, send)
             return
         headers = _refuse_compression(headers)
         is_abandoned = False
         try:
-            async with self._connections.send(upstream, request.method, url, headers, content) as response:
+            async with open_response(headers=headers) as response:
                 await relay_response(counted.observe(response), send)
         except asyncio.CancelledError:  # the provider answers the request although the client has gone
             is_abandoned = not counted.is_refused

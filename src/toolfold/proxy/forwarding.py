@@ -6,6 +6,7 @@ connection is closed when the client goes away.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -17,12 +18,13 @@ from urllib.parse import SplitResult, urlsplit
 
 from toolfold.gateway.http_sessions import Send
 from toolfold.http_connections import (
-    IDLE_TIMEOUT_S,
-    MAX_IDLE_PER_ORIGIN,
     ConnectionPool,
     ExchangeFailed,
     Origin,
+    limit_parts,
+    require_valid_headers,
 )
+from toolfold.proxy.access import KEY_HEADERS
 from toolfold.proxy.inert_responses import select_safe_headers
 from toolfold.proxy.upstreams import Headers, Upstream
 
@@ -61,7 +63,11 @@ class UpstreamResponse:
 
 
 class UpstreamConnections:
-    """Connections to all providers, shared by all clients; cookies and redirects are ignored."""
+    """Connections to all providers; cookies and redirects are ignored.
+
+    A kept connection is used again only for the same owner and key: a second response, which the provider
+    sends late, cannot reach another client.
+    """
 
     def __init__(self, max_connections: int) -> None:
         self._max_connections = max_connections
@@ -73,10 +79,11 @@ class UpstreamConnections:
 
     @asynccontextmanager
     async def send(
-        self, upstream: Upstream, method: str, url: str, headers: Headers, body: RequestBody
+        self, upstream: Upstream, method: str, url: str, headers: Headers, body: RequestBody, *, owner: str
     ) -> AsyncIterator[UpstreamResponse]:
         """Send a request and yield its response; the body must be read inside the `async with` block.
 
+        `owner` is the user or client whose request it is.
         Raises UpstreamFailed. The connection is closed at the end if the response was not read completely.
         """
         parts = urlsplit(url)
@@ -85,7 +92,10 @@ class UpstreamConnections:
                 yield response
             return
         origin = Origin(
-            parts.hostname or "", parts.port or _DEFAULT_PORTS[parts.scheme], parts.scheme == "https"
+            parts.hostname or "",
+            parts.port or _DEFAULT_PORTS[parts.scheme],
+            parts.scheme == "https",
+            _hash_owner(owner, headers),
         )
         head, content = _render_request(method, parts, headers, body)
         try:
@@ -137,12 +147,15 @@ class UpstreamConnections:
             )
             response = await self._client().send(request, stream=True)
             try:
-                yield UpstreamResponse(response.status_code, response.headers.raw, response.aiter_raw)
+                require_valid_headers(response.headers.raw)
+                yield UpstreamResponse(
+                    response.status_code, response.headers.raw, lambda: limit_parts(response.aiter_raw())
+                )
             finally:
                 await response.aclose()
         except httpx2.InvalidURL as error:
             raise UpstreamFailed(f"The path or query of the request is not valid: {error}") from None
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, ExchangeFailed) as error:
             is_timeout = isinstance(error, httpx2.TimeoutException)
             raise _describe_failure(error, upstream, is_timeout=is_timeout) from None
 
@@ -150,15 +163,17 @@ class UpstreamConnections:
         import httpx2
 
         if self._http is None:
-            limits = httpx2.Limits(
-                max_connections=self._max_connections,
-                max_keepalive_connections=MAX_IDLE_PER_ORIGIN,
-                keepalive_expiry=IDLE_TIMEOUT_S,
-            )
+            limits = httpx2.Limits(max_connections=self._max_connections, max_keepalive_connections=0)
             self._http = httpx2.AsyncClient(limits=limits, follow_redirects=False)
-            # Clients share the connections; a provider's cookies for one must not reach another.
+            # Clients share it; a provider's cookies for one must not reach another.
             self._http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         return self._http
+
+
+def _hash_owner(owner: str, headers: Headers) -> str:
+    """Return a checksum of who sends a request, and of the key it is sent with."""
+    keys = [value for name, value in headers if name.decode("latin-1").lower() in KEY_HEADERS]
+    return hashlib.blake2b(repr((owner, keys)).encode(), digest_size=16).hexdigest()
 
 
 def _render_request(

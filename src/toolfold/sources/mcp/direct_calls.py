@@ -120,7 +120,7 @@ class DirectCalls:
         self._session_id: str | None = None
         self._head: bytes | None = None
         """Request line and headers that all calls of the session have; empty if they are not usual ones."""
-        self._pool = ConnectionPool(idle_timeout_s=IDLE_TIMEOUT_S, max_idle_per_origin=MAX_IDLE_CONNECTIONS)
+        self._pool = ConnectionPool(idle_timeout_s=IDLE_TIMEOUT_S, max_idle=MAX_IDLE_CONNECTIONS)
         self._in_use: set[Connection] = set()
         self._finishing: set[asyncio.Task[None]] = set()
         """Tasks that read the rest of a response."""

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 from toolfold.errors import error_message, shorten
 from toolfold.json_limits import find_excess
 from toolfold.model import Json
+from toolfold.pacing import Pacer
 from toolfold.sources.mcp.faults import ServerFailed
 from toolfold.sources.mcp.notification_limiter import NotificationFlood, NotificationLimiter
-from toolfold.sources.mcp.pacing import Pacer
 from toolfold.sources.mcp.stdio_transport import (
     FAULT_KEY,
     MAX_MESSAGE_BYTES,

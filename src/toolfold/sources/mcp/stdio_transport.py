@@ -19,9 +19,9 @@ from types import MappingProxyType
 from typing import Any
 
 from toolfold.json_limits import find_excess
+from toolfold.pacing import Pacer
 from toolfold.sources.mcp.message_streams import MessageStream, write_message
 from toolfold.sources.mcp.notification_limiter import NotificationLimiter
-from toolfold.sources.mcp.pacing import Pacer
 from toolfold.sources.mcp.server_process import ServerProcess, has_unread_input
 
 MAX_MESSAGE_BYTES = 10_000_000

@@ -1,4 +1,4 @@
-"""Divide the event loop's time fairly among MCP servers."""
+"""Divide the event loop's time fairly among servers."""
 
 from __future__ import annotations
 
