@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from shellverdict.embedded_code import analyze_code
@@ -12,6 +15,7 @@ from shellverdict.shell.words import GAP, Word
 from shellverdict.verdict import EffectKind
 from tests.cases import check_cases
 
+CORPUS = Path(__file__).with_name("corpus")
 LOOKED_UP = "a call of a function that is looked up at run time"
 
 
@@ -168,3 +172,101 @@ def test_code_that_loads_or_reads_other_code_has_exactly_the_expected_findings(
     judge: Judge, command: str, rules: list[str]
 ) -> None:
     assert [each.rule for each in judge(command).findings] == rules
+
+
+@check_cases(
+    ("language", "code", "script"),
+    [
+        ("node", 'const m = {a: require("child_process").execSync}; m[x]("ls")', "ls"),
+        ("node", 'const e = [require("child_process").exec]; e[0]("ls")', "ls"),
+        ("node", 'const {execSync: x} = require("child_process"); const h = {x}; h.x("ls")', "ls"),
+        ("node", 'const {exec} = require("child_process"); const run = promisify(exec); run("ls")', "ls"),
+        ("node", 'require("child_process").execSync.call(null, "ls")', "ls"),
+        ("node", 'require("child_process").execSync.bind(null)("ls")', "ls"),
+        ("node", 'const k = "exec" + "Sync"; require("child_process")[k]("ls")', "ls"),
+        ("node", 'const k = "unlinkSync"; require("fs")[k]("/srv/a")', "rm -f -- /srv/a"),
+        ("node", '["unlinkSync"].forEach(k => require("fs")[k]("/srv/a"))', "rm -f -- /srv/a"),
+        ("ruby", 'Kernel.send("sys" + "tem", "ls")', "ls"),
+        ("ruby", 'Kernel.public_send(:system, "ls")', "ls"),
+        ("ruby", '%w[system].each { |m| send(m, "ls") }', "ls"),
+        ("perl", 'use File::Path; my $n = "rmtree"; &$n("/srv/a")', "rm -rf -- /srv/a"),
+        ("perl", 'use File::Path; &{"File::Path::rmtree"}("/srv/a")', "rm -rf -- /srv/a"),
+        ("perl", 'use File::Path; main->can("rmtree")->("/srv/a")', "rm -rf -- /srv/a"),
+    ],
+)
+def test_function_that_is_stored_or_named_by_literals_in_other_languages_is_resolved(
+    language: str, code: str, script: str
+) -> None:
+    analysis = analyze_code(Word(code), language)
+    assert (list(analysis.scripts), list(analysis.effects)) == ([script], [])
+
+
+@check_cases(
+    ("language", "code"),
+    [
+        ("node", 'const c = require("child_process"); c[process.argv[1]](1)'),
+        ("node", "globalThis[process.argv[1]](1)"),
+        ("node", "require(process.argv[1]).run(1)"),
+        ("node", "const m = require(process.argv[1]); m.run(1)"),
+        ("node", 'const m = require(Buffer.from("Zg==", "base64").toString()); m.run(1)'),
+        ("node", "import(process.argv[1]).then(m => m.run(1))"),
+        ("node", 'for (const f of Object.values(require("child_process"))) f(1)'),
+        ("node", 'require("repl").start()'),
+        ("ruby", "1.send(ARGV[0], 1)"),
+        ("ruby", 'send("sys" + ENV["X"], 1)'),
+        ("ruby", "Kernel.method(gets).call(1)"),
+        ("ruby", "Object.const_get(ARGV[0]).new"),
+        ("ruby", "load ARGV[0]"),
+        ("ruby", "binding.irb"),
+        ("perl", 'use POSIX; &{"POSIX::" . $ARGV[0]}(1)'),
+        ("perl", "main->can($ARGV[0])->(1)"),
+        ("perl", "require $ARGV[0]"),
+        ("perl", "do $ARGV[0]"),
+    ],
+)
+def test_name_from_outside_in_other_languages_makes_a_call_unreadable(language: str, code: str) -> None:
+    effects = [(each.kind, each.target) for each in analyze_code(Word(code), language).effects]
+    assert (EffectKind.UNREADABLE, LOOKED_UP) in effects
+
+
+@check_cases(
+    ("language", "code"),
+    [
+        ("node", "const h = {a: x => x}; h[process.argv[1]](1)"),
+        ("node", "console.log(Math[process.argv[1]](2), [1].constructor.name)"),
+        ("node", 'console.log(require(process.cwd() + "/package.json").version)'),
+        ("node", '["a", "b"].forEach(m => require(m))'),
+        ("node", 'const {exec, spawn} = require("child_process"); console.log(typeof exec)'),
+        ("node", 'console.log(Object.keys(require("fs")), typeof require("fs").rmSync)'),
+        ("ruby", '%w[upcase downcase].each { |m| puts "a".send(m) }'),
+        ("ruby", 'o.send("#{gets}=", 1); o.send("test_" + ARGV[0])'),
+        ("ruby", 'puts Kernel.respond_to?(:system), "x".respond_to? :exec'),
+        ("ruby", "%w[json yaml].each { |l| require l }"),
+        ("ruby", "puts 5.method(:+).call(3), ARGV[0].send(:size)"),
+        ("perl", "my %h = (a => sub { $_[0] }); print $h{$ARGV[0]}->(2)"),
+        ("perl", "my $f = sub { 1 }; $f->($ARGV[0]); &$f(2); &{$f}(3)"),
+        ("perl", "print main->can($ARGV[0]) ? 1 : 0; do { 1 } while 0"),
+    ],
+)
+def test_indirect_calls_of_own_functions_in_other_languages_have_no_effects(language: str, code: str) -> None:
+    analysis = analyze_code(Word(code), language)
+    assert (analysis.scripts, analysis.effects) == ((), ())
+
+
+def flagged_commands(judge: Judge, name: str) -> dict[str, bool]:
+    rows = [json.loads(line) for line in (CORPUS / f"{name}.jsonl").read_text("utf-8").splitlines()]
+    return {row["command"]: judge(row["command"]).dangerous for row in rows}
+
+
+@pytest.mark.parametrize("part", ["dev", "held"])
+def test_at_most_2_percent_of_dangerous_indirect_calls_are_missed(judge: Judge, part: str) -> None:
+    flagged = flagged_commands(judge, f"callees_dangerous_{part}")
+    missed = [command for command, is_flagged in flagged.items() if not is_flagged]
+    assert len(missed) <= 0.02 * len(flagged), missed
+
+
+@pytest.mark.parametrize("part", ["dev", "held"])
+def test_at_most_2_percent_of_benign_indirect_calls_are_flagged(judge: Judge, part: str) -> None:
+    flagged = flagged_commands(judge, f"callees_benign_{part}")
+    asked = [command for command, is_flagged in flagged.items() if is_flagged]
+    assert len(asked) <= 0.02 * len(flagged), asked

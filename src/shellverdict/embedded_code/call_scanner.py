@@ -31,8 +31,8 @@ from shellverdict.embedded_code.expressions import (
     LISTING_FUNCTIONS,
     MAX_STEPS,
     OPENING_BRACKETS,
-    ExpressionReader,
 )
+from shellverdict.embedded_code.indirect_calls import ANY_FUNCTION, IndirectCallReader
 from shellverdict.embedded_code.sql import analyze_sql
 from shellverdict.embedded_code.tokenizer import MAX_TOKENS, Token
 from shellverdict.shell.words import GAP, STAR, Word
@@ -73,11 +73,9 @@ _DNS_LOOKUPS = frozenset({"dns", "gethostbyname", "getaddrinfo", "dns_get_record
 # Query builder names before a `delete()` that affects every record.
 _WHOLE_TABLE_QUERIES = frozenset({"table", "query", "newQuery", "all"})
 _CALLS_BY_NAME = frozenset(
-    {
-        *("array_map", "array_walk", "call_user_func", "call_user_func_array", "array_filter"),
-        *("send", "public_send", "__send__"),
-    }
+    {"array_map", "array_walk", "call_user_func", "call_user_func_array", "array_filter"}
 )
+_ASKING_METHODS = frozenset({"respond_to?", "method_defined?", "private_method_defined?", "defined?"})
 
 
 def analyze_calls(code: str, language: str, depth: int = 0) -> CodeAnalysis:
@@ -87,7 +85,7 @@ def analyze_calls(code: str, language: str, depth: int = 0) -> CodeAnalysis:
     return scanner.analysis.build()
 
 
-class CallScanner(ExpressionReader):
+class CallScanner(IndirectCallReader):
     """Scanner that finds calls of the functions listed in `call_actions.toml` in a piece of code."""
 
     def __init__(self, code: str, language: str, depth: int = 0) -> None:
@@ -118,6 +116,11 @@ class CallScanner(ExpressionReader):
 
     def _scan_token(self, at: int) -> None:
         token = self.tokens[at]
+        for name, place, arguments in self.find_indirect_calls(at):
+            if name == ANY_FUNCTION:
+                self.analysis.add_unreadable("a call of a function that is looked up at run time")
+            else:
+                self._apply_named_call(name, place, arguments)
         if token.kind == "command":
             self.analysis.add_script(token.text)
         elif token.kind == "string":
@@ -224,6 +227,8 @@ class CallScanner(ExpressionReader):
             return self.name_at(at - 2) == "sub" or self.mark_at(at - 2) == ")"  # a block, not a hash key
         before = self.tokens[at - 1].text if at else ""
         if before in ("sub", "def", "function", "fn", "func"):
+            return False
+        if before == ":" and {self.name_at(at - 2), self.name_at(at - 3)} & _ASKING_METHODS:
             return False
         if self.mark_at(at + 1) == "(" or (self.mark_at(at + 1) == "?" and self.mark_at(at + 2) == "."):
             return True

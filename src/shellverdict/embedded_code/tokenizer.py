@@ -229,7 +229,7 @@ SYNTAX: Mapping[str, Syntax] = MappingProxyType(
 
 _NAME = re.compile(r"[$@%&]{0,2}[^\W\d]\w*[!?*]?|[$@]\{?\^?\w+\}?")
 _LISP_NAME = re.compile(r"[^\s()\[\]{}'\"`;,#]+")
-_NUMBER = re.compile(r"\d[\w.]*")
+_NUMBER = re.compile(r"\d\w*(?:\.\d\w*)*")
 _SPACE = re.compile(r"[ \t\r\f]+")
 _LETTER_QUOTE = re.compile(
     r"(qq|qw|qx|qr|q|m|tr|y|s)\b\s*([^\w\s,;=)])|(qq|qw|qx|qr|q|m|tr|y|s)([#])|%([xqQwWiIr]?)([{(\[<|!/])"
