@@ -16,7 +16,7 @@ def shell(command: str) -> str:
 
 async def page(queue: ApprovalQueue) -> None:
     """Act like a web page: list the pending questions and answer them."""
-    answers = {"rm -rf build": Answer.SESSION, "git push --force": Answer.DENY}
+    answers = {"rm -rf drafts": Answer.SESSION, "git push --force": Answer.DENY}
     while True:
         for question in queue.pending():
             shown = question.as_json()
@@ -32,7 +32,7 @@ async def main() -> None:
         runtime.registry.add(shell)
         session = runtime.session(["shell"])
         answering = asyncio.create_task(page(queue))
-        for command in ("ls -la", "rm -rf build", "rm  -rf 'build'", "git push --force", "rm -rf /"):
+        for command in ("ls -la", "rm -rf drafts", "rm  -rf 'drafts'", "git push --force", "rm -rf /"):
             result = await session.call("shell", {"command": command})
             print(f"{command}: {'ran' if result.ok else 'did not run'}")
         answering.cancel()

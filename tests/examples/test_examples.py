@@ -16,11 +16,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 EXPECTED_OUTPUT = {
     "approval_queue.py": (
-        "rm -rf build: deletes a directory",
-        "(low) -> session",
+        "rm -rf drafts: deletes a directory",
+        "(medium) -> session",
         "git push --force: did not run",
         "rm -rf /: did not run",
-        "ran: ['ls -la', 'rm -rf build', \"rm  -rf 'build'\"]",
+        "ran: ['ls -la', 'rm -rf drafts', \"rm  -rf 'drafts'\"]",
     ),
     "fewer_tools.py": ("tokens before", "tallyhouse_", '"text":"Call Halden Ltd"'),
     "hooks_and_approval.py": ("nobody could be asked", "The diary is never deleted.", "deleted: ['draft']"),

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.cases import check_cases
+from toolfold.agent.convert import read_results
 from toolfold.model import Definition, Json, Media, ToolResult
 from toolfold.providers import DIALECTS, DialectName, get_dialect, is_user_message
 from toolfold.providers.anthropic_messages import MAX_TOOLS
-from toolfold.providers.dialect import simplify_schema
+from toolfold.providers.dialect import simplify_schema, write_as_text
 from toolfold.turn.conversation import Conversation
 
 SCHEMA: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -420,3 +421,33 @@ def test_reply_interrupted_before_its_first_event_becomes_one_empty_message_in_e
     reply = get_dialect(form).start_reply().finish(interrupted=True)
     assert (reply.finish_reason, reply.calls, reply.text) == ("interrupted", (), "")
     assert len(reply.messages) == 1
+
+
+class TestTextResults:
+    @pytest.mark.parametrize("name", [*DIALECTS])
+    def test_texts_of_several_lines_are_sent_as_text_below_the_other_fields(self, name: DialectName) -> None:
+        value = {"path": "a.py", "content": '1\tprint("hi")\n2\tend', "lines": 2}
+        result = ToolResult(call_id="c1", name="read_file", text=json.dumps(value))
+        (message,) = get_dialect(name).render_results([result])
+        ((_, text),) = [(each.call_id, each.text) for each in read_results(message, {})]
+        assert text == '{"path":"a.py","lines":2}\n--- content\n1\tprint("hi")\n2\tend'
+
+    @check_cases(
+        ("value", "text"),
+        [
+            ({"result": "one\ntwo"}, "one\ntwo"),
+            ({"result": "one"}, '{"result": "one"}'),
+            ({"rows": [{"note": "a\nb"}]}, '{"rows": [{"note": "a\\nb"}]}'),
+            ({"error": "it failed:\nbadly"}, '{"error": "it failed:\\nbadly"}'),
+            ({"head": "a\nb", "tail": "y\nz", "lines": 9}, '{"lines":9}\n--- head\na\nb\n--- tail\ny\nz'),
+        ],
+    )
+    def test_only_long_texts_of_successful_results_change(self, value: Json, text: str) -> None:
+        assert write_as_text(json.dumps(value)) == text
+
+    def test_search_results_that_load_tools_stay_structured(self) -> None:
+        found = {"matches": [{"name": "a"}], "note": "one\ntwo"}
+        result = ToolResult(call_id="c1", name="tool_search", text=json.dumps(found))
+        (output, rest) = get_dialect("responses").render_results([result], deferred={"a": definition("a")})
+        assert output["type"] == "tool_search_output"
+        assert json.loads(rest["content"]) == {"note": "one\ntwo"}

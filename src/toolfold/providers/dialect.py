@@ -10,6 +10,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from toolfold.model import BRIDGE_SEARCH, Definition, Json, Media, ToolCall, ToolResult, read_json
@@ -90,15 +91,14 @@ class Dialect(ABC):
         """Return the messages with the tool results of one reply, to be appended to the history.
 
         Providers require results before anything else. Where tools are `deferred`, a result of tool_search
-        loads those that it found.
+        loads those that it found. Long texts in other results are written as text, not as JSON strings.
         """
-        parts = [
-            part
-            for result in results
-            for part in self.render_result(
-                result, [each for each in result.media if each.kind in media_kinds], deferred=deferred
-            )
-        ]
+        parts = []
+        for result in results:
+            media = [each for each in result.media if each.kind in media_kinds]
+            if not is_search_result(result, deferred):
+                result = replace(result, text=write_as_text(result.text))
+            parts += self.render_result(result, media, deferred=deferred)
         return self.wrap_parts(sorted(parts, key=lambda part: not self.is_result_part(part)))
 
     def wrap_parts(self, parts: list[Json]) -> list[Json]:
@@ -235,6 +235,30 @@ def split_search_result(text: str, deferred: Mapping[str, Definition]) -> tuple[
     rest = {key: value for key, value in result.items() if key != "matches"}
     rest |= {"matches": others} if others else {}
     return list(dict.fromkeys(names)), json.dumps(rest, ensure_ascii=False) if rest else ""
+
+
+def write_as_text(result: str) -> str:
+    """Return a JSON result with its texts of several lines written as they are, below the other fields.
+
+    As JSON strings, files and diffs cost a third more tokens. The fields come first, in one line, so that no
+    text can be taken for one of them. A result without such texts is returned unchanged.
+    """
+    if "\\n" not in result:
+        return result
+    try:
+        value = read_json(result)
+    except ValueError:
+        return result
+    if not isinstance(value, dict):
+        return result
+    texts = {key: each for key, each in value.items() if isinstance(each, str) and "\n" in each}
+    fields = {key: each for key, each in value.items() if key not in texts}
+    if not texts or "error" in value:
+        return result
+    if not fields and len(texts) == 1:
+        return next(iter(texts.values()))
+    header = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    return "\n".join([header, *(f"--- {key}\n{text}" for key, text in texts.items())])
 
 
 def is_search_result(result: ToolResult, deferred: Mapping[str, Definition] | None) -> bool:
