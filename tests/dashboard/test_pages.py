@@ -211,6 +211,64 @@ def test_html_in_a_tool_name_or_description_is_shown_as_text_on_the_catalog_page
     assert page.title() == "Catalog · Toolfold"
 
 
+def test_html_in_the_names_of_tools_and_toolsets_is_shown_as_text_on_the_playground_and_clients_pages(
+    checked_page: CheckedPage, dashboard: DashboardProcess
+) -> None:
+    dashboard.run(
+        "add_tool",
+        name=f"{HOSTILE} quokka",
+        toolset=f"{HOSTILE} set",
+        schema={"description": f"Count quokkas. {HOSTILE} \u202egnp.exe", "parameters": {"type": "object"}},
+    )
+    page = checked_page.open("playground")
+    page.get_by_label("Message").fill(f"count quokkas {HOSTILE}")
+    page.get_by_role("table").get_by_text("quokka").first.wait_for()
+    assert page.get_by_label("Toolset").get_by_text("<img src=x").count() > 0
+    require_no_markup(page, "Playground")
+    page = checked_page.open("clients")
+    page.get_by_label("Name of the client").fill(HOSTILE)
+    page.get_by_role("combobox", name="Toolset").select_option(f"{HOSTILE} set")
+    page.get_by_role("button", name="Remove <img").wait_for()
+    require_no_markup(page, "Clients")
+
+
+def test_html_in_messages_arguments_and_errors_is_shown_as_text_on_the_chat_page(
+    checked_page: CheckedPage, dashboard: DashboardProcess
+) -> None:
+    link = f"{HOSTILE} [click](javascript:window.hacked=1) <a href='javascript:window.hacked=1'>click</a>"
+    calls = [
+        {"name": "notes_delete_note", "arguments": {"id": HOSTILE}},
+        {"name": HOSTILE, "arguments": {HOSTILE: HOSTILE}},
+    ]
+    (dashboard.project / "demo.json").write_text(json.dumps([{"text": link, "calls": calls}, link]))
+    page = checked_page.open("chat")
+    page.get_by_label("Message", exact=True).fill(link)
+    page.keyboard.press("Enter")
+    question = page.get_by_role("region", name="Approval of notes_delete_note")
+    question.get_by_text("<img src=x").first.wait_for()
+    require_no_markup(page, "Chat")
+    question.get_by_role("button", name="Allow once").click()
+    page.get_by_role("button", name="Send").wait_for()
+    require_no_markup(page, "Chat")
+    session = page.get_by_label("Session").input_value()
+    page = checked_page.open(f"chat/{session}")
+    page.get_by_role("log").get_by_text("<img src=x").nth(1).wait_for()
+    require_no_markup(page, "Chat")
+    page = checked_page.open("activity")
+    page.get_by_role("listitem").filter(has_text="<img src=x").first.wait_for()
+    require_no_markup(page, "Activity")
+
+
+def require_no_markup(page: Any, title: str) -> None:
+    """Require that hostile text was not understood as HTML, and that no link leads to a script."""
+    assert "\u202e" not in page.content()
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("#app img[src=x]").count() == 0
+    assert page.locator("#app script").count() == 0
+    assert page.locator("#app a[href^='javascript:' i]").count() == 0
+    assert page.title() == f"{title} · Toolfold"
+
+
 def test_catalog_page_with_ten_thousand_tools_renders_only_the_visible_rows(
     checked_page: CheckedPage, dashboard: DashboardProcess, record_property: Any
 ) -> None:
@@ -274,6 +332,9 @@ def test_mcp_server_can_be_added_and_tested_and_removed_on_the_servers_page(
     listing = dashboard.home / "notes_tools.json"
     page.get_by_label("URL, or the command").fill(f"{sys.executable} {LISTING_SERVER} {listing}")
     page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("heading", name="Add the server more?").wait_for()
+    assert f"{sys.executable} {LISTING_SERVER} {listing}" in page.locator("pre").all_inner_texts()
+    page.get_by_role("button", name="Add the server").click()
     card = page.get_by_role("region", name="Server more")
     card.get_by_role("button", name="Test").click()
     card.get_by_text("It works: 2 tools").wait_for()

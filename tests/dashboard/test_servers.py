@@ -66,7 +66,7 @@ def test_server_url_that_contains_a_quote_is_added_unchanged(
 ) -> None:
     runtime = open_test_runtime()
     url = f"{oauth_setup.url}?owner=o'neil"
-    ServerAdmin(runtime, Redaction()).add({"name": "quoted", "target": url})
+    ServerAdmin(runtime, Redaction()).add({"name": "quoted", "target": url}).apply()
     assert runtime.config.mcp.servers["quoted"].url == url
 
 

@@ -1,4 +1,4 @@
-// Requests to the JSON interface. The page key is a second credential beside the cookie; only this origin can read it.
+// Requests to the JSON interface. The page key is a second credential beside the cookie; only this tab has it.
 
 const KEY = "toolfold-page-key";
 
@@ -18,7 +18,7 @@ export function whenSignedOut(listener: () => void): void {
 }
 
 function headers(): Record<string, string> {
-  return { "x-toolfold-page-key": localStorage.getItem(KEY) ?? "" };
+  return { "x-toolfold-page-key": sessionStorage.getItem(KEY) ?? "" };
 }
 
 async function read<T>(response: Response): Promise<T> {
@@ -44,6 +44,12 @@ export async function post<T = Record<string, never>>(path: string, body: object
   return read<T>(sent);
 }
 
+/** Request a change that the user has to confirm, and open the page on which that is done. */
+export async function propose(path: string, body: object): Promise<void> {
+  const { confirm } = await post<{ confirm?: string }>(path, body);
+  if (confirm) location.assign(confirm);
+}
+
 export async function openStream(path: string, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
   const response = await fetch(`/ui/api/${path}`, { headers: headers(), signal });
   if (!response.ok || !response.body) await read(response);
@@ -52,17 +58,17 @@ export async function openStream(path: string, signal: AbortSignal): Promise<Rea
 
 export async function signIn(code: string, token: string): Promise<void> {
   const { page_key } = await post<{ page_key: string }>("sign-in", { code, token });
-  localStorage.setItem(KEY, page_key);
+  sessionStorage.setItem(KEY, page_key);
 }
 
 /** Open a session with the one-time code that follows a login at the identity provider. */
 export async function finishLogin(code: string): Promise<void> {
   const { page_key } = await post<{ page_key: string }>("login", { code });
-  localStorage.setItem(KEY, page_key);
+  sessionStorage.setItem(KEY, page_key);
 }
 
 export async function signOut(): Promise<void> {
   const left = await post<{ logout_url?: string }>("sign-out").catch((): { logout_url?: string } => ({}));
-  localStorage.removeItem(KEY);
+  sessionStorage.removeItem(KEY);
   if (left.logout_url) location.assign(left.logout_url);
 }

@@ -157,7 +157,7 @@ function SignInPage({ needsToken, hasLogin, onEnter }: { needsToken: boolean; ha
         ) : (
           <>
             {hasLogin && <p><a class="button primary" href="/ui/oidc/login">Log in</a></p>}
-            <p>{hasLogin && "Or: "}Open the link that Toolfold printed in the terminal. It can be used once, within ten minutes.</p>
+            <p>{hasLogin && "Or: "}Open the link that Toolfold printed in the terminal. It can be used once, within ten minutes. Each tab signs in by itself.</p>
             <button type="button" class={hasLogin ? "" : "primary"} onClick={print}>Print a new link in the terminal</button>
             {isPrinted && <p role="status" class="good-text">A new link was printed in the terminal where Toolfold runs.</p>}
           </>

@@ -2,7 +2,7 @@
 
 A link contains a code that is valid once and for a few minutes. Whoever opens it gets a cookie and a page
 key. Both are needed for every request: a browser sends the cookie to other ports of the same host too, but
-only the dashboard's own page can read the page key. A key in a header also protects against requests that
+only the tab that has signed in knows the page key. A key in a header also protects against requests that
 other pages make.
 """
 
@@ -28,6 +28,8 @@ MAX_CODES = 5
 MAX_SESSIONS = 20
 MAX_USER_SESSIONS = 1_000
 """Sessions of users who see only their own activity; they end no session of an administrator."""
+MAX_PAGES = 50
+"""Tabs of one browser that have signed in; with more, the oldest has to sign in again."""
 MAX_FAILURES = 20
 """Wrong codes and tokens within `FAILURE_WINDOW_S` after which further wrong ones are not examined."""
 FAILURE_WINDOW_S = 60.0
@@ -49,7 +51,8 @@ class BrowserSession:
     """Session of a browser that has signed in."""
 
     cookie_hash: str
-    page_key_hash: str
+    page_key_hashes: deque[str]
+    """One for each tab."""
     client: GatewayClient | None
     """The client whose token was entered; None if none was needed. The session ends when the token does."""
     last_used: float
@@ -104,18 +107,20 @@ class SignIn:
         self._codes = {key: each for key, each in self._codes.items() if each.expires > now}
         return [key for key, each in self._codes.items() if each.is_requested == is_requested]
 
-    def redeem(self, code: str, client: GatewayClient | None = None, *, may_enter: bool = True) -> SignedIn:
-        """Exchange a one-time code for the credentials of a new browser session. Raises RequestRefused.
+    def redeem(
+        self, code: str, client: GatewayClient | None = None, *, may_enter: bool = True, cookie: str = ""
+    ) -> SignedIn:
+        """Exchange a one-time code for the credentials of a browser session. Raises RequestRefused.
 
         `client` is the client whose token was entered. `may_enter` is False if the token is wrong or a
-        needed one is missing; the code stays valid then.
+        needed one is missing; the code stays valid then. `cookie` is that of the browser's present session.
         """
         now = self._clock()
         found = self._codes.get(_hash_text(code))
         is_known = found is not None and found.expires > now
         if is_known and may_enter:  # wrong codes of others must not lock out the owner of a link
             del self._codes[_hash_text(code)]
-            return self._open_session(client, now)
+            return self._open_session(client, now, cookie)
         if len(self._failures) == MAX_FAILURES and now - self._failures[0] < FAILURE_WINDOW_S:
             raise RequestRefused(429, "Too many attempts to sign in. Wait a minute and try again.")
         self._failures.append(now)
@@ -127,26 +132,42 @@ class SignIn:
             " to no user: `toolfold token add NAME`.",
         )
 
-    def open_login_session(self, client: GatewayClient, *, is_limited: bool) -> SignedIn:
+    def open_login_session(self, client: GatewayClient, *, is_limited: bool, cookie: str = "") -> SignedIn:
         """Open the session of a browser whose user has logged in at the identity provider.
 
         It ends after `SESSION_LIFETIME_S`, so that changes at the provider take effect. With `is_limited`,
-        it shows only what belongs to the user.
+        it shows only what belongs to the user. `cookie` is that of the browser's present session.
         """
         now = self._clock()
-        return self._open_session(client, now, ends=now + SESSION_LIFETIME_S, is_limited=is_limited)
+        return self._open_session(client, now, cookie, ends=now + SESSION_LIFETIME_S, is_limited=is_limited)
 
     def _open_session(
         self,
         client: GatewayClient | None,
         now: float,
+        cookie: str,
         *,
         ends: float = float("inf"),
         is_limited: bool = False,
     ) -> SignedIn:
-        signed_in = SignedIn(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
+        """Open a session, or add a tab to the browser's present session if that is of the same client.
+
+        A browser has one cookie for all its tabs, so that a new session would end those of other tabs.
+        """
+        page_key = secrets.token_urlsafe(32)
+        present = self.find_session(cookie)
+        if present is not None and (present.client, present.is_limited) == (client, is_limited):
+            present.page_key_hashes.append(_hash_text(page_key))
+            present.last_used, present.ends = now, ends
+            return SignedIn(cookie, page_key)
+        signed_in = SignedIn(secrets.token_urlsafe(32), page_key)
         session = BrowserSession(
-            _hash_text(signed_in.cookie), _hash_text(signed_in.page_key), client, now, ends, is_limited
+            _hash_text(signed_in.cookie),
+            deque([_hash_text(page_key)], maxlen=MAX_PAGES),
+            client,
+            now,
+            ends,
+            is_limited,
         )
         self._sessions[session.cookie_hash] = session
         limit = MAX_USER_SESSIONS if is_limited else MAX_SESSIONS
@@ -157,23 +178,27 @@ class SignIn:
 
     def use_session(self, cookie: str, page_key: str) -> BrowserSession | None:
         """Return and extend the session of a cookie; None if it is unknown or the anti-CSRF key is wrong."""
-        session = self._sessions.get(_hash_text(cookie))
-        if session is None or not self.is_open(session):
-            return None
-        if not secrets.compare_digest(session.page_key_hash, _hash_text(page_key)):
+        session = self.find_session(cookie)
+        key_hash = _hash_text(page_key)
+        if session is None or not any(
+            secrets.compare_digest(each, key_hash) for each in session.page_key_hashes
+        ):
             return None
         session.last_used = self._clock()
         return session
 
-    def find_user(self, cookie: str) -> str:
-        """Return the id of the user whose session has this cookie; empty if there is none.
+    def find_session(self, cookie: str) -> BrowserSession | None:
+        """Return the open session of a cookie, without extending it; None if there is none.
 
         For pages without the page key. They must not change anything for requests of other websites.
         """
         session = self._sessions.get(_hash_text(cookie))
-        if session is None or not self.is_open(session) or session.client is None:
-            return ""
-        return session.client.user_id
+        return session if session is not None and self.is_open(session) else None
+
+    def find_user(self, cookie: str) -> str:
+        """Return the id of the user whose session has this cookie; empty if there is none."""
+        session = self.find_session(cookie)
+        return session.client.user_id if session is not None and session.client is not None else ""
 
     def is_open(self, session: BrowserSession) -> bool:
         """Return True if a session has not ended or expired and its token is valid. Does not extend it."""

@@ -1,8 +1,9 @@
 """The dashboard as an ASGI app: checks access, serves the page and its JSON interface.
 
 Every request passes the same checks in the same order: host, origin, sign-in, then size and time limits. A
-request that changes something must also come from a process that no tool call has started. Knows HTTP; what
-the answers contain is up to the other modules.
+request that changes something must also come from a process that no tool call has started. A change that an
+answer only proposes is made on its confirmation page. Knows HTTP; what the answers contain is up to the other
+modules.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ from toolfold.dashboard.access import (
     find_full_client,
     find_session,
     require_signed_in,
+)
+from toolfold.dashboard.confirmations import (
+    PAGE_HEADERS,
+    Confirmations,
+    ProposedChange,
+    render_page,
+    require_document_request,
 )
 from toolfold.dashboard.static_files import INDEX, load_static_files
 from toolfold.dashboard.texts import remove_known_secrets
@@ -72,6 +80,7 @@ REQUEST_TIMEOUT_S = 120.0
 LINK_INTERVAL_S = 10.0
 """The shortest time between two new links that an unknown browser may request."""
 PREFIX = "/ui/"
+CONFIRM_PATH = "confirm/"
 _ADMINISTRATORS_ONLY = "Only administrators may see and change this. You can see your own activity."
 
 SECURITY_HEADERS = (
@@ -163,7 +172,8 @@ class DashboardApp:
             max_total_bytes=MAX_VISITORS_BUFFER_BYTES,
             timeout_s=VISITOR_BODY_TIMEOUT_S,
         )
-        self._visitor_bodies, self._sign_out_bodies = RequestBodies(small), RequestBodies(small)
+        self._visitor_bodies, self._small_bodies = RequestBodies(small), RequestBodies(small)
+        self._confirmations = Confirmations()
         self._open_requests = 0
         self._next_link = 0.0
         self.sign_in = SignIn(self._has_token)
@@ -186,6 +196,9 @@ class DashboardApp:
             require_own_host(self._policy, headers)
             if path.startswith("oidc/") and self._logins is not None:
                 await self._serve_login(self._logins, path, scope, headers, send)
+                return
+            if path.startswith(CONFIRM_PATH):
+                await self._serve_confirmation(path.removeprefix(CONFIRM_PATH), scope, headers, receive, send)
                 return
             if not path.startswith("api/"):
                 await self._send_file(path, scope["method"], headers, send)
@@ -256,7 +269,7 @@ class DashboardApp:
         elif name == "login":
             await self._finish_login(DashboardRequest(body=body), scope, headers, send)
         else:
-            await self._sign_in(DashboardRequest(body=body), scope, send)
+            await self._sign_in(DashboardRequest(body=body), scope, headers, send)
 
     async def _serve_login(
         self, logins: DashboardLogins, path: str, scope: Scope, headers: Mapping[str, str], send: Send
@@ -272,11 +285,39 @@ class DashboardApp:
                 url, cookie = await logins.finish(headers, query), ""
         except RequestRefused as error:
             log.info("a login to the dashboard was refused with status %d: %s", error.status, error.problem)
-            await _send_problem_page(send, error)
+            await _send_problem_page(send, error, PREFIX)
             return
         sent = [(b"location", url.encode()), (b"cache-control", b"no-store")]
         sent += [(b"set-cookie", cookie.encode())] if cookie else []
         await _send_response(send, 303, sent, b"")
+
+    async def _serve_confirmation(
+        self, name: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send
+    ) -> None:
+        """Show the page on which the user confirms a proposed change, or make the confirmed change."""
+        back = PREFIX
+        try:
+            require_own_page(scope["method"], headers)
+            require_document_request(headers)
+            session = self.sign_in.find_session(read_cookie(headers, self._cookie_name))
+            if session is None or not self._has_full_access(session):
+                raise RequestRefused(401, "You are not signed in. Repeat the change in the dashboard.")
+            if scope["method"] == "GET":
+                page = self._confirmations.render_page(name, session.cookie_hash)
+                await _send_page(send, 200, page)
+                return
+            if scope["method"] != "POST":
+                raise RequestRefused(405, "This path accepts only GET and POST.")
+            await self._require_user(scope, session.client)
+            form = dict(_parse_fields(await self._small_bodies.read(session.cookie_hash, receive)))
+            change = self._confirmations.take(name, session.cookie_hash, form.get("token", ""))
+            back = change.back
+            await self._run_answer(lambda _: asyncio.to_thread(change.apply), DashboardRequest())
+        except RequestRefused as error:
+            log.info("a confirmation was refused with status %d: %s", error.status, error.problem)
+            await _send_problem_page(send, error, back)
+            return
+        await _send_response(send, 303, [(b"location", back.encode()), (b"cache-control", b"no-store")], b"")
 
     async def _finish_login(
         self, request: DashboardRequest, scope: Scope, headers: Mapping[str, str], send: Send
@@ -285,7 +326,9 @@ class DashboardApp:
             raise RequestRefused(404, "No identity provider is configured.")
         client = self._logins.redeem(request.text("code"), headers)
         await self._require_user(scope, client)
-        granted = self.sign_in.open_login_session(client, is_limited=not self._logins.is_admin(client))
+        cookie = read_cookie(headers, self._cookie_name)
+        is_limited = not self._logins.is_admin(client)
+        granted = self.sign_in.open_login_session(client, is_limited=is_limited, cookie=cookie)
         cookies = [self._make_cookie(granted), self._logins.clear_cookie()]
         sent = [(b"set-cookie", each.encode()) for each in cookies]
         await _send_json(send, 200, {"page_key": granted.page_key}, sent)
@@ -319,7 +362,9 @@ class DashboardApp:
             log.error("%s; browsers that signed in with a token are signed out", error)
             return False
 
-    async def _sign_in(self, request: DashboardRequest, scope: Scope, send: Send) -> None:
+    async def _sign_in(
+        self, request: DashboardRequest, scope: Scope, headers: Mapping[str, str], send: Send
+    ) -> None:
         token = str(request.body.get("token") or "")
         try:
             client = find_full_client(self._policy, token)
@@ -328,7 +373,8 @@ class DashboardApp:
         await self._require_user(scope, client)
         # A wrong token is refused even where none is needed.
         may_enter = client is not None or not (token or self._needs_token)
-        granted = self.sign_in.redeem(request.text("code"), client, may_enter=may_enter)
+        present = read_cookie(headers, self._cookie_name)
+        granted = self.sign_in.redeem(request.text("code"), client, may_enter=may_enter, cookie=present)
         cookie = self._make_cookie(granted)
         await _send_json(send, 200, {"page_key": granted.page_key}, [(b"set-cookie", cookie.encode())])
 
@@ -362,7 +408,7 @@ class DashboardApp:
         routes, method = self._routes, scope["method"]
         query = _parse_query(scope["query_string"])
         if method == "POST" and name == "sign-out":
-            await self._read_body(receive, self._sign_out_bodies, session.cookie_hash)
+            await self._read_body(receive, self._small_bodies, session.cookie_hash)
             self.sign_in.sign_out(session)
             await _send_json(send, 200, {"logout_url": await self._find_logout_url(session)})
             return
@@ -387,17 +433,27 @@ class DashboardApp:
         if method == "POST":
             await self._require_user(scope, session.client)
             body = await self._read_body(receive, self._bodies, session.cookie_hash)
-        await self._send_answer(answer, DashboardRequest(query, body), send)
+        await self._send_answer(answer, DashboardRequest(query, body), send, session)
 
     async def _find_logout_url(self, session: BrowserSession) -> str:
         """Return the URL to log out of the identity provider; empty if the browser has no login there."""
         has_logged_in = session.client is not None and session.client.is_login
         return await self._logins.make_logout_url() if self._logins and has_logged_in else ""
 
-    async def _send_answer(self, answer: Answerer, request: DashboardRequest, send: Send) -> None:
+    async def _send_answer(
+        self, answer: Answerer, request: DashboardRequest, send: Send, session: BrowserSession | None = None
+    ) -> None:
+        """Send the JSON of an answer; for a change that it proposes, the address of the confirmation page."""
+        result = await self._run_answer(answer, request)
+        if isinstance(result, ProposedChange) and session is not None:
+            name = self._confirmations.add(result, session.cookie_hash)
+            result = {"confirm": f"{PREFIX}{CONFIRM_PATH}{name}"}
+        await _send_json(send, 200, remove_known_secrets(result, self._redact))
+
+    async def _run_answer(self, answer: Answerer, request: DashboardRequest) -> Any:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                result = await answer(request)
+                return await answer(request)
         except TimeoutError:
             raise RequestRefused(504, "The request took too long.") from None
         except ToolfoldError as error:
@@ -407,7 +463,6 @@ class DashboardApp:
         except Exception as error:
             log.exception("a request of the dashboard failed")
             raise RequestRefused(500, self._redact(f"Internal error: {error_message(error)}")) from None
-        await _send_json(send, 200, remove_known_secrets(result, self._redact))
 
     async def _read_body(self, receive: Receive, bodies: RequestBodies, sender: str) -> Json:
         """Return the JSON body of a request; incomplete bodies of the same `sender` share a size limit."""
@@ -475,13 +530,18 @@ def _parse_unique_query(query: bytes) -> dict[str, str]:
     return dict(pairs)
 
 
-async def _send_problem_page(send: Send, error: RequestRefused) -> None:
-    body = (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Login · Toolfold</title>'
-        f'<p role="alert">{html.escape(error.problem)}</p><p><a href="{PREFIX}">Back</a></p></html>'
-    )
-    sent = [(b"content-type", b"text/html; charset=utf-8"), (b"cache-control", b"no-store")]
-    await _send_response(send, error.status, sent, body.encode())
+async def _send_problem_page(send: Send, error: RequestRefused, back: str) -> None:
+    problem = f'<p role="alert">{html.escape(error.problem)}</p><p><a href="{html.escape(back)}">Back</a></p>'
+    await _send_page(send, error.status, render_page("Nothing was changed", problem))
+
+
+async def _send_page(send: Send, status: int, page: str) -> None:
+    body = page.encode("utf-8", "replace")
+    sent = [*PAGE_HEADERS, (b"content-length", str(len(body)).encode())]
+    if status >= 400:
+        sent.append((b"connection", b"close"))  # the rest of the request may be unread
+    await send({"type": "http.response.start", "status": status, "headers": sent})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _send_json(

@@ -1,14 +1,16 @@
 """The servers page: add, test, enable, disable, log in to and remove MCP servers, and read their logs.
 
-Changes are written to the user's settings, as by `toolfold mcp`, and take effect at once.
+Changes are written to the user's settings, as by `toolfold mcp`, and take effect at once. Those that start a
+command or connect to a URL are only proposed: the user confirms them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +19,9 @@ from pydantic import ValidationError
 from toolfold.config import read_file_value, set_value, unset_value
 from toolfold.config.record import SettingsRecord
 from toolfold.config.servers import parse_server_settings
+from toolfold.dashboard.confirmations import ProposedChange
 from toolfold.dashboard.overview import describe_servers
-from toolfold.dashboard.texts import show_line, show_name, show_text
+from toolfold.dashboard.texts import remove_known_secrets, show_exact_line, show_line, show_name, show_text
 from toolfold.errors import ConfigError, error_message
 from toolfold.gateway.request_bodies import RequestRefused
 from toolfold.model import Json
@@ -35,6 +38,9 @@ log = logging.getLogger(__name__)
 MAX_LOG_BYTES = 64_000
 MAX_LOG_LINES = 300
 MAX_TARGET_CHARS = 4_000
+MAX_CONFIRMED_CHARS = 100_000
+"""Characters of settings on the confirmation page: enough to hide nothing of what can be entered."""
+SERVERS_PAGE = "/ui/servers"
 MAX_TEST_SECONDS = 60.0
 MAX_TESTS = 4
 """Servers that are tested at the same time."""
@@ -99,29 +105,53 @@ class ServerAdmin:
         """Return True if the user's settings file defines the server, so that the dashboard can change it."""
         return read_file_value(self._runtime.config.paths.user_file, f"mcp.servers.{name}") is not None
 
-    def add(self, body: Mapping[str, Any]) -> Json:
-        """Add a server by its URL or its command. Raises RequestRefused."""
+    def add(self, body: Mapping[str, Any]) -> ProposedChange:
+        """Propose to add a server by its URL or its command. Raises RequestRefused."""
         name, target = str(body.get("name") or "").strip(), str(body.get("target") or "").strip()
+        env = str(body.get("env") or "")
         if not target or len(target) > MAX_TARGET_CHARS:
             raise RequestRefused(400, "Enter the URL of the server, or the command that starts it.")
+        if len(env) > MAX_TARGET_CHARS:
+            raise RequestRefused(400, f"The variables are longer than {MAX_TARGET_CHARS:,} characters.")
         if not name or normalise_server_name(name) != name:
             raise RequestRefused(
                 400, f"This is not a valid name. Try {normalise_server_name(name or 'server')!r}."
             )
-        if name in self._runtime.config.mcp.servers:
-            raise RequestRefused(409, f"A server named {name!r} already exists.")
-        settings = _parse_target(target, str(body.get("env") or ""))
+        self._require_free_name(name)
+        settings = _parse_target(target, env)
         if secrets := find_literal_secrets(settings):
             raise RequestRefused(
                 400,
                 f"{', '.join(secrets)} contains a secret in plain text. Write ${{NAME}}, and set the"
                 " environment variable NAME before you start Toolfold.",
             )
-        self._write(f"mcp.servers.{name}", settings)
-        return self.list_servers()
 
-    def change(self, name: str, change: str) -> Json:
-        """Enable, disable or remove a server. Raises RequestRefused."""
+        def write() -> None:
+            self._require_free_name(name)
+            self._write(f"mcp.servers.{name}", settings)
+
+        return self._propose(f"Add the server {name}?", settings, "Add the server", write)
+
+    def _propose(
+        self, title: str, settings: Mapping[str, Any], button: str, apply: Callable[[], None]
+    ) -> ProposedChange:
+        """Return a change that lets a server with these settings run; the user sees all of them."""
+        details = {"URL": str(settings["url"])} if settings.get("url") else {}
+        if settings.get("command"):
+            words = [str(settings["command"]), *map(str, settings.get("args", ()))]
+            details["Command, which runs on this machine with your rights"] = shlex.join(words)
+        others = {key: value for key, value in settings.items() if key not in ("url", "command", "args")}
+        if others:
+            details["Other settings"] = json.dumps(others, ensure_ascii=False)
+        shown = {key: show_exact_line(each, MAX_CONFIRMED_CHARS) for key, each in details.items()}
+        return ProposedChange(title, shown, button, apply, SERVERS_PAGE)
+
+    def _require_free_name(self, name: str) -> None:
+        if name in self._runtime.config.mcp.servers:
+            raise RequestRefused(409, f"A server named {name!r} already exists.")
+
+    def change(self, name: str, change: str) -> Json | ProposedChange:
+        """Disable or remove a server, or propose to enable it. Raises RequestRefused."""
         self._require_server(name)
         if not self._is_own(name):
             origin = self._runtime.config.origins.get(f"mcp.servers.{name}", "another source of settings")
@@ -131,11 +161,30 @@ class ServerAdmin:
             paths = self._runtime.config.paths
             unset_value(paths.user_file, f"mcp.servers.{name}", record=SettingsRecord(paths.state_dir))
             self._runtime.check_settings()
-        elif change in ("enable", "disable"):
-            self._write(f"mcp.servers.{name}.enabled", change == "enable")
+        elif change == "disable":
+            self._write(f"mcp.servers.{name}.enabled", False)
+        elif change == "enable":
+            return self._propose_enabling(name)
         else:
             raise RequestRefused(400, "change must be enable, disable or remove.")
         return self.list_servers()
+
+    def _propose_enabling(self, name: str) -> ProposedChange:
+        confirmed = self._dump_settings(name)
+
+        def write() -> None:
+            self._runtime.check_settings()  # the file may have been changed since
+            self._require_server(name)
+            if self._dump_settings(name) != confirmed:
+                raise RequestRefused(409, f"The settings of the server {name} have changed. Enable it again.")
+            self._write(f"mcp.servers.{name}.enabled", True)
+
+        shown = {key: value for key, value in redact_settings(confirmed).items() if key != "enabled"}
+        shown = remove_known_secrets(shown, self._redact)
+        return self._propose(f"Enable the server {name}?", shown, "Enable the server", write)
+
+    def _dump_settings(self, name: str) -> dict[str, Any]:
+        return self._runtime.config.mcp.servers[name].model_dump(mode="json", exclude_defaults=True)
 
     async def test(self, name: str) -> Json:
         """Start a server, list its tools and return how many there are, or why it fails.

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { get, post } from "../api";
+import { get, post, propose } from "../api";
 import { Badge, Card, Empty, Page, Problem, useData } from "../components";
 import { plural } from "../format";
 import { type ServerState, useLive } from "../live";
@@ -28,7 +28,7 @@ export function ServersPage() {
   return (
     <Page title="Servers" about="MCP servers that provide tools. Changes are written to your settings and take effect at once." actions={<button type="button" class={isAdding ? "" : "primary"} aria-expanded={isAdding} onClick={() => setAdding(!isAdding)}>{isAdding ? "Cancel" : "Add a server"}</button>}>
       <Problem error={error} />
-      {isAdding && <AddServer onDone={() => { setAdding(false); reload(); }} />}
+      {isAdding && <AddServer />}
       <div class="stack">
         {servers.map((each) => <ServerCard key={each.name} server={each} onChange={reload} />)}
         {data && !servers.length && <Card><Empty title="No MCP servers yet">Add one here, or take over those of your other programs with <code>toolfold mcp import</code>.</Empty></Card>}
@@ -37,7 +37,7 @@ export function ServersPage() {
   );
 }
 
-function AddServer({ onDone }: { onDone: () => void }) {
+function AddServer() {
   const [name, setName] = useState("");
   const [target, setTarget] = useState("");
   const [env, setEnv] = useState("");
@@ -47,12 +47,11 @@ function AddServer({ onDone }: { onDone: () => void }) {
     event.preventDefault();
     setBusy(true);
     try {
-      await post("servers/add", { name, target, env });
-      onDone();
+      await propose("servers/add", { name, target, env });
     } catch (problem) {
       setError(problem);
-      setBusy(false);
     }
+    setBusy(false);
   };
   return (
     <Card title="Add a server">
@@ -60,7 +59,7 @@ function AddServer({ onDone }: { onDone: () => void }) {
         <label class="field"><span>Name</span><input required maxLength={40} placeholder="git" value={name} onInput={(event) => setName(event.currentTarget.value)} /></label>
         <label class="field"><span>URL, or the command that starts it</span><input required class="mono" placeholder="uvx mcp-server-git" value={target} onInput={(event) => setTarget(event.currentTarget.value)} /></label>
         <label class="field whole"><span>Environment variables, one per line; {"${NAME}"} is read from your environment</span><textarea class="mono" rows={2} placeholder={"GITHUB_TOKEN=${GITHUB_TOKEN}"} value={env} onInput={(event) => setEnv(event.currentTarget.value)} /></label>
-        <div class="whole"><Problem error={error} /><p class="muted">The command runs on this machine with your rights. Adding the server approves its current tools.</p></div>
+        <div class="whole"><Problem error={error} /><p class="muted">The command runs on this machine with your rights. Adding the server approves its current tools. You confirm it on the next page.</p></div>
         <div class="buttons whole"><button type="submit" class="primary" disabled={busy}>Add</button></div>
       </form>
     </Card>
@@ -83,7 +82,7 @@ function ServerCard({ server, onChange }: { server: Server; onChange: () => void
     setBusy("");
     onChange();
   };
-  const change = (word: string) => run(word, () => post("servers/change", { name: server.name, change: word }));
+  const change = (word: string) => run(word, () => propose("servers/change", { name: server.name, change: word }));
   const logIn = () => run("login", async () => {
     const { url } = await post<{ url: string }>("servers/login", { name: server.name });
     window.open(url, "_blank", "noopener,noreferrer");
