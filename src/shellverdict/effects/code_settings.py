@@ -10,10 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from shellverdict.effects.exported_variables import SYSTEM_PREFIXES, find_value_check, is_custom_command
+from shellverdict.effects.exported_variables import (
+    SEARCH_PATH_VARIABLES,
+    SYSTEM_PREFIXES,
+    find_value_check,
+    is_custom_command,
+)
 from shellverdict.effects.run_context import MAX_OPERANDS, RunContext
 from shellverdict.names import split_names
 from shellverdict.paths import PathKind
+from shellverdict.shell.inner.environment import COMMAND_VARIABLES
 from shellverdict.shell.inner.git_settings import classify_git_setting, given_git_settings
 from shellverdict.shell.words import GAP, Word
 from shellverdict.verdict import CommandEffect, EffectKind
@@ -33,7 +39,7 @@ _FILE_OPTIONS: Mapping[str, str] = {
     "lua luajit": "-l",
     "java": "-javaagent: -agentpath: -agentlib: -Xbootclasspath/a: -Xbootclasspath/p:",
     "ssh slogin autossh scp sftp": "-F -I -S -D",
-    "curl": "-K --config",
+    "curl": "-K --config --engine",
     "wget wget2": "--config",
     "gdb": "-x --command -ix --init-command",
     "lldb": "-s --source -S --source-before-file",
@@ -53,7 +59,12 @@ _FILE_OPTIONS: Mapping[str, str] = {
     "bazel bazelisk": "--bazelrc --run_under",
     "cargo": "--config",
     "go": "-overlay -modfile",
-    "npm pnpm yarn npx": "--script-shell --userconfig --globalconfig",
+    "npm pnpm yarn npx": "--script-shell --userconfig --globalconfig --node-options",
+    "bundle bundler": "--gemfile",
+    "pre-commit": "-c --config",
+    "guix": "-f -m -l --manifest",
+    "nano": "-f --rcfile",
+    "man": "-C --config-file",
     "helm": "--post-renderer",
     "git": "--exec-path --template",
     "tmux": "-f",
@@ -61,7 +72,7 @@ _FILE_OPTIONS: Mapping[str, str] = {
     "sqlite3": "-init",
     "mysql mariadb": "--defaults-file --defaults-extra-file --plugin-dir",
     "mutt": "-F",
-    "gcc g++ clang cc c++": "-B -fplugin= -specs= -fplugin",
+    "gcc g++ clang cc c++": "-B -fplugin= -specs= -fplugin -wrapper",
     "openssl": "-engine -provider-path -provider",
     "nmap": "--script --datadir",
     "svn": "--config-dir --config-option",
@@ -93,21 +104,20 @@ _SSH_COMMANDS = re.compile(
 )
 # Programs that variables and settings usually name, and that run nothing of their own accord.
 _USUAL_PROGRAMS = split_names(
-    "cat less more most bat delta difft diff-so-fancy vi vim nvim nano emacs emacsclient code codium "
-    "cursor subl true false : none ssh plink tsh gpg gpg2 gpgsm git git-lfs gh glab aws gcloud az nc ncat "
-    "netcat corkscrew connect cloudflared step teleport sed watchman rs-git-fsmonitor ssh-askpass "
-    "ksshaskpass jq textutil pandoc exiftool prettier black ruff meld vimdiff nbdime git-nbdiffdriver "
-    "nbstripout gzip zstd xz"
+    "head tail tee sort grep rg fd find awk cp mv echo hx micro kak joe ed ex gedit kate mate zed idea "
+    "notepad nvr sccache ccache distcc icecc cachepot firefox chromium google-chrome wslview open "
+    "xdg-open rsh cat less more most bat delta difft diff-so-fancy vi vim nvim nano emacs emacsclient "
+    "code codium cursor subl true false : none ssh plink tsh gpg gpg2 gpgsm git git-lfs gh glab aws "
+    "gcloud az nc ncat netcat corkscrew connect cloudflared step teleport sed watchman rs-git-fsmonitor "
+    "ssh-askpass ksshaskpass jq textutil pandoc exiftool prettier black ruff meld vimdiff nbdime "
+    "git-nbdiffdriver nbstripout gzip zstd xz"
 )
-_STRICT_VARIABLES = split_names(
-    "GIT_SSH GIT_SSH_COMMAND GIT_PROXY_COMMAND GIT_ASKPASS SSH_ASKPASS GIT_EXTERNAL_DIFF"
-)
-_SCRATCH_VARIABLES = split_names(
-    "XDG_CONFIG_HOME XDG_DATA_HOME TERMINFO LOCPATH NLSPATH SHELL CMAKE_PREFIX_PATH"
-)
+_SCRATCH_VARIABLES = split_names("XDG_CONFIG_HOME XDG_DATA_HOME TERMINFO LOCPATH NLSPATH SHELL")
 _PROGRAMS_WITH_HOOKS = split_names("git hub tar zip man less gdb lldb vim vi nvim emacs rsync watch rebase")
 _INTERPRETERS = split_names("sh bash zsh dash ksh fish python python3 perl ruby node php lua")
 _MAKE = split_names("make gmake bmake nmake")
+_ASSIGNING = _MAKE | split_names("env genv sudo doas cmake")
+_COMPILER_SETTING = re.compile("COMPILER|TOOLCHAIN|LAUNCHER|LINKER|PROJECT_INCLUDE|RULE_LAUNCH|MAKE_PROGRAM")
 _SEPARATORS = re.compile(r"[\s=:,;'\"|]+")
 
 
@@ -116,8 +126,10 @@ def find_setting_effects(context: RunContext) -> Iterator[CommandEffect]:
     run = context.run
     if run.is_remote:
         return
-    for name, value in (*run.env_assignments.items(), *_make_variables(context)):
-        if name not in _SCRATCH_VARIABLES and _is_dangerous_variable(context, name, value):
+    for name, value in (*run.env_assignments.items(), *_assigned_words(context)):
+        if name not in _SCRATCH_VARIABLES | SEARCH_PATH_VARIABLES and _is_dangerous_variable(
+            context, name, value
+        ):
             yield _new_effect(context, name, value)
     if run.name in ("git", "hub", "yadm"):
         for key, value in given_git_settings(run.argv, run.env_assignments):
@@ -129,14 +141,16 @@ def find_setting_effects(context: RunContext) -> Iterator[CommandEffect]:
         yield _new_effect(context, run.wrappers[-1], run.path)
 
 
-def _make_variables(context: RunContext) -> Iterator[tuple[str, Word]]:
-    """Yield the variables in the arguments of make, which its recipes use: `make CC=…`."""
-    for word in context.run.argv[1:MAX_OPERANDS] if context.run.name in _MAKE else ():
+def _assigned_words(context: RunContext) -> Iterator[tuple[str, Word]]:
+    """Yield the variables that arguments set: `env CC=…`, `make CC=…`, `cmake -DCMAKE_C_COMPILER=…`."""
+    for word in context.run.argv[1:MAX_OPERANDS] if context.run.name in _ASSIGNING else ():
         name, equals, value = word.partition("=")
         if equals and name.isidentifier():
             yield name, Word(value)
-        elif word.startswith(("--eval", "-E")):
+        elif word.startswith(("--eval", "-E")) and context.run.name in _MAKE:
             yield "MAKEFLAGS", Word(f"--eval {value}")
+        elif word.startswith("-D") and _COMPILER_SETTING.search(name):
+            yield "CC", Word(value)
 
 
 def _new_effect(context: RunContext, name: str, value: Word) -> CommandEffect:
@@ -147,7 +161,7 @@ def _is_dangerous_variable(context: RunContext, name: str, value: Word) -> bool:
     check = find_value_check(name)
     if check is None or not value:
         return False
-    if name in _STRICT_VARIABLES and _is_unusual_command(value):
+    if name in COMMAND_VARIABLES and _is_unusual_command(value):
         return not _is_own(context, value)
     return check(context, value) and not _is_own(context, value)
 
@@ -157,7 +171,9 @@ def _is_dangerous_git_setting(context: RunContext, key: str, value: Word) -> boo
         case "command":
             return _is_unusual_command(value) and not _is_own(context, value)
         case "terminal":
-            return is_custom_command(context, Word(value.lstrip("!"))) and not _is_own(context, value)
+            command = Word(value.lstrip("!"))
+            is_dangerous = is_custom_command(context, command) or _is_unusual_command(command)
+            return is_dangerous and not _is_own(context, value)
         case "path":
             return _has_foreign_path(context, value)
     return False
@@ -171,8 +187,11 @@ def _is_unusual_command(value: Word) -> bool:
 def _given_options(context: RunContext) -> Iterator[tuple[str, Word]]:
     """Yield the options of a program, with their values, that load or run a file of unknown origin."""
     run = context.run
-    files, commands = _OPTIONS.get(run.name, ((), ()))
-    words = run.argv[1:MAX_OPERANDS]
+    words = run.argv[:MAX_OPERANDS]
+    if run.name.startswith("python") and words[1:2] == ("-m",):
+        words = words[2:]
+    files, commands = _OPTIONS.get(words[0] if words else "", ((), ()))
+    words = words[1:]
     for place, word in enumerate(words):
         if run.name in ("ssh", "scp", "sftp", "slogin", "autossh") and word.startswith("-o"):
             setting = _SSH_COMMANDS.match(word[2:].strip() or "".join(words[place + 1 : place + 2]))

@@ -20,6 +20,7 @@ from shellverdict.shell.words import EMPTY, GAP, Taint, Word
 from shellverdict.verdict import CommandEffect, EffectKind
 
 __all__ = [
+    "SEARCH_PATH_VARIABLES",
     "SYSTEM_PREFIXES",
     "VARIABLE_HANDLERS",
     "find_search_path_effects",
@@ -39,10 +40,11 @@ _FILE_VARIABLES = split_names(
     "PYTHONHOME XDG_CONFIG_HOME XDG_DATA_HOME TERMINFO WGETRC CURL_HOME PSQLRC SCREENRC "
     "NPM_CONFIG_GLOBALCONFIG NPM_CONFIG_USERCONFIG npm_config_userconfig npm_config_globalconfig "
     "PIP_CONFIG_FILE UV_CONFIG_FILE ANSIBLE_CONFIG PHPRC PHP_INI_SCAN_DIR DOTNET_STARTUP_HOOKS "
-    "PYTHONUSERBASE GOENV GIT_DIR LESSKEY LESSKEYIN SSH_SK_PROVIDER CMAKE_TOOLCHAIN_FILE GTK_MODULES "
-    "GIO_MODULE_DIR QT_PLUGIN_PATH SYSTEMD_UNIT_PATH LOCPATH NLSPATH MAKEFILES GDBHISTFILE"
+    "PYTHONUSERBASE GOENV GIT_DIR BUNDLE_GEMFILE GH_CONFIG_DIR GLAB_CONFIG_DIR TF_CLI_CONFIG_FILE LESSKEY "
+    "LESSKEYIN SSH_SK_PROVIDER CMAKE_TOOLCHAIN_FILE GTK_MODULES GIO_MODULE_DIR QT_PLUGIN_PATH "
+    "SYSTEMD_UNIT_PATH LOCPATH NLSPATH MAKEFILES GDBHISTFILE"
 )
-_SEARCH_PATH_VARIABLES = split_names(
+SEARCH_PATH_VARIABLES = split_names(
     "PYTHONPATH PERL5LIB PERLLIB RUBYLIB NODE_PATH CLASSPATH LUA_PATH LUA_CPATH GEM_PATH GEM_HOME "
     "LD_LIBRARY_PATH DYLD_LIBRARY_PATH DYLD_FRAMEWORK_PATH CMAKE_PREFIX_PATH EMACSLOADPATH TCLLIBPATH "
     "JULIA_LOAD_PATH ERL_LIBS R_LIBS R_LIBS_USER FPATH MODULE_PATH PSModulePath"
@@ -147,7 +149,7 @@ def find_search_path_effects(context: RunContext) -> Iterator[CommandEffect]:
     words = context.run.argv[1:] if context.run.name in ("env", "sudo", "doas") else ()
     assigned = [word.partition("=")[::2] for word in islice(words, MAX_OPERANDS)]
     for name, value in (*context.run.env_assignments.items(), *assigned):
-        if name in _SEARCH_PATH_VARIABLES and not name.startswith(("LD_", "DYLD_")):
+        if name in SEARCH_PATH_VARIABLES and not name.startswith(("LD_", "DYLD_")):
             parts = [Word(part) for part in islice(value.split(":"), 64) if "/" in part]
             if any(PathKind.TEMP in context.classify(part).kinds for part in parts):
                 yield context.new_effect(
@@ -168,7 +170,7 @@ def find_value_check(name: str) -> Callable[[RunContext, Word], bool] | None:
         (_CODE_VARIABLES, _is_code),
         (_COMMAND_VARIABLES, is_custom_command),
         (_FILE_VARIABLES, _names_untrusted_file),
-        (_SEARCH_PATH_VARIABLES, _searches_untrusted_directory),
+        (SEARCH_PATH_VARIABLES, _searches_untrusted_directory),
     )
     return next((check for known, check in kinds if name in known), None)
 

@@ -75,7 +75,7 @@ _DEVELOPMENT_SERVER = re.compile(
     r"|esbuild|webpack(?:-dev-server)?|rollup|parcel|next(?:-server)?|nuxt|astro|remix|ng|expo|gatsby|hugo"
     r"|jekyll|mkdocs|storybook|turbo|uvicorn|hypercorn|watchexec|browser-sync|live-server|http-server|json-server|wrangler"
     r"|playwright|cypress|chromedriver|geckodriver|pytest|karma|metro|concurrently)(?: [\w./:=@-]+){0,6}"
-    r"|(?:python3? )?manage\.py runserver|python3? -m (?:http\.server|flask|uvicorn)(?: [\w.:-]+)*"
+    r"|(?:python3? )?manage\.py runserver|python3? -m (?:http\.server|flask|uvicorn|pytest)(?: [\w.:-]+)*"
     r"|(?:node|python3?|ruby|bun|tsx|php) (?:[\w-]+/)*[\w-]+\.(?:[cm]?[jt]s|py|rb|php)"
     r"|flask run|rails s(?:erver)?|(?:bin/)?rails server|php artisan serve|php -S [\w.:]+|mix phx\.server"
     r"|cargo (?:watch|run)|go run(?: [\w./-]+)?|\./gradlew bootRun|dotnet watch"
@@ -96,8 +96,8 @@ def _killall_effects(context: RunContext) -> Iterator[CommandEffect]:
     owner = ("all",) if options.has("-u", "--user", "-U", "--euid", "--uid", "-G", "--group") else ()
     for word in context.iter_operands(options.operands):
         every = ("all",) if re.fullmatch(r"[.*^$]*", word) else ()
-        by_line = options.has("-f", "--full") and not owner and word.is_known
-        kind = "own-server" if by_line and _DEVELOPMENT_SERVER.fullmatch(word) else "named"
+        is_own = not owner and word.is_known and _DEVELOPMENT_SERVER.fullmatch(word)
+        kind = "own-server" if is_own else "named"
         yield context.new_effect(EffectKind.PROCESS, kind, *forced, *owner, *every, target=word)
     if not options.operands and (owner or options.has("-P", "-g", "-s", "-t", "--parent", "--pgroup")):
         yield context.new_effect(EffectKind.PROCESS, "named", *forced, *owner)

@@ -86,11 +86,12 @@ class ProjectFiles:
     def are_generated_below(self, directory: str, pattern: str) -> bool:
         """Return True if all files below a directory that match a pattern are generated and untracked."""
         start = Path(directory)
-        if not is_generated_name(pattern) or not self._is_inside(start):
+        is_known = is_generated_name(pattern)
+        if not (is_known or pattern in _GENERATED_BESIDE_MANIFEST - {"out"}) or not self._is_inside(start):
             return False
         repository = self._repository_of(start)
         if repository is None:
-            return True
+            return is_known
         tracked = repository.tracked_below(_relative_path(start, repository))
         if tracked is None:
             return False
@@ -106,7 +107,8 @@ class ProjectFiles:
             matches = list(islice(_expand_part(matches, part), MAX_MATCHES + 1))
             if len(matches) > MAX_MATCHES:
                 raise ValueError(f"more than {MAX_MATCHES} matches")
-        if not matches and not is_generated_name(path.name):
+        is_usual = is_generated_name(path.name) or path.name.lower() in _GENERATED_BESIDE_MANIFEST
+        if not matches and not is_usual:
             raise ValueError("the pattern matches no file, and no known tool generates files with this name")
         if not all(self._is_inside(each.parent) for each in matches):
             raise ValueError("the pattern matches a path outside the project")

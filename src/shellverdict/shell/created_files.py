@@ -105,7 +105,7 @@ def record_created_files(
             _record_copy(run, state, is_confidential)
         case "dd":
             _record_dd(run, state)
-        case "openssl" | "gpg" | "gpg2" | "age" if _is_decrypting(run):
+        case "openssl" | "gpg" | "gpg2" | "age" | "base64" | "base32" if _is_decrypting(run):
             for file in Options.parse(run.argv, split_names("-out -o --output"), clusters=False).values(
                 "-out", "-o", "--output"
             ):
@@ -117,8 +117,14 @@ def record_created_files(
                 run.argv, split_names("-o --output -k --key -t -S -T --files0-from")
             ).values("-o", "--output")
             _record_filtered(run, state, [word for word in _run_operands(run) if word not in named], named)
+        case "mkfifo" | "mknod":  # somebody else writes to a pipe, perhaps later
+            for word in _run_operands(run):
+                state.written_files[state.resolve_path(word)] = TextStream(None, frozenset({Taint.DECODED}))
         case "uniq":
-            _record_filtered(run, state, _run_operands(run)[:1], tuple(_run_operands(run)[1:2]))
+            words = [word for word in run.argv[1:] if word == "-" or not word.startswith("-")]
+            _record_filtered(run, state, words[:1], words[1:2])
+        case "split" | "csplit":
+            _record_pieces(run, state)
         case "tee" | "sponge":
             for word in _run_operands(run):
                 state.written_files[state.resolve_path(word)] = run.stdin or TextStream()
@@ -144,6 +150,16 @@ def _record_filtered(
         state.written_files[state.resolve_path(target)] = stream or TextStream()
 
 
+def _record_pieces(run: ProgramRun, state: ShellState) -> None:
+    """Record the first files into which a text is split; each may have any part of the text."""
+    by_pattern = run.name == "csplit"
+    valued = "-f --prefix -b --suffix-format -n --digits" if by_pattern else "-a -b -C -l -n --bytes --lines"
+    options = Options.parse(run.argv, split_names(valued))
+    prefix = options.value("-f", "--prefix") or "xx" if by_pattern else (*options.operands, "", "x", "x")[1]
+    targets = [Word(f"{prefix or 'x'}{each}") for each in ("aa", "ab", "ac", "00", "01", "02")]
+    _record_filtered(run, state, options.operands[:1], targets)
+
+
 def _record_dd(run: ProgramRun, state: ShellState) -> None:
     """Record the file written by `dd`: a copy of its input file or standard input."""
     operands = dict(word.split("=", 1) for word in run.argv[1:] if "=" in word)
@@ -159,7 +175,7 @@ def _record_dd(run: ProgramRun, state: ShellState) -> None:
 
 
 def _is_decrypting(run: ProgramRun) -> bool:
-    return any(word in ("-d", "-D", "--decrypt", "-decrypt") for word in run.argv[1:])
+    return any(word in ("-d", "-D", "--decrypt", "-decrypt", "--decode") for word in run.argv[1:])
 
 
 def _forget_edited_files(run: ProgramRun, state: ShellState) -> None:

@@ -38,11 +38,14 @@ MAX_TEXTS = 64  # recorded texts per command
 _COMMAND_START = re.compile(
     r"(?<![\w./$~-])(?:/(?:usr/)?(?:local/)?s?bin/)?"
     r"(?:rm|unlink|shred|srm|wipefs|dd|mkfs(?:\.\w+)?|truncate|chmod|chown|find|xargs|curl|wget|nc|ncat|socat"
-    r"|scp|rsync|sudo|shutdown|reboot|poweroff|crontab|kill|killall|pkill|bash|sh|eval|tee|mv|cp)"
+    r"|scp|rsync|sudo|shutdown|reboot|poweroff|crontab|kill|killall|pkill|bash|sh|eval|tee|mv|cp"
+    r"|git|gh|kubectl|helm|terraform|tofu|pulumi|aws|gcloud|az|docker|npm|npx|pip3?|cargo|gem|psql|mysql|mongosh|cat|echo"
+    r"|redis-cli|dropdb|systemctl|iptables|useradd|usermod|passwd|visudo|mount|heroku|fly|vercel|wrangler)"
     r"(?=(?:\\?[ \t]|[\"'],|,|\$\{IFS\}|%20))"
 )
 _LIST_SEPARATOR = re.compile(r"[\"']\s*,\s*(?:\w{1,20}[\s(]\s*)?[\"']")
 _ENCODED_BLANK = re.compile(r"\\[ \t]|\$\{IFS\}|%20|\\t")
+_LINE_END = re.compile(r"[\"`)}\]\n;#\\]")
 _COMMAND_END = re.compile(r"[\"'`)}\]>\n;|&#\\]")
 
 # Constructs that call a function by name, load serialized objects, or run code inside a pattern.
@@ -118,10 +121,13 @@ def find_embedded_commands(text: str) -> Iterator[Word]:
         if rest[found.end() - found.start() :][:1] == ",":
             rest = rest.replace(",", " ")
         ended = _COMMAND_END.search(rest)
-        command = rest[: ended.start()] if ended else rest
-        if command.strip().strip(GAP) and command not in seen:
-            seen.add(command)
-            yield Word(command)
+        commands = {rest[: ended.start()] if ended else rest}
+        if ended and ended[0] in "|>":  # the text after it may decide: `curl … | sh`, `echo … >> ~/.bashrc`
+            commands.add(_LINE_END.split(rest, maxsplit=1)[0])
+        for command in commands - seen:
+            if command.strip().strip(GAP):
+                seen.add(command)
+                yield Word(command)
 
 
 def possible_code_words(run: ProgramRun, *, known: bool) -> Iterator[Word]:
