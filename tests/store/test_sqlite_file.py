@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from toolfold.agent import agent
+from toolfold.agent.agent import open_store
 from toolfold.credentials.keys import CredentialKeys
 from toolfold.credentials.store import SqliteCredentialStore
 from toolfold.errors import ConfigError
+from toolfold.runtime import Runtime
+from toolfold.store import SessionStore
 from toolfold.store.jobs import SqliteJobStore
 from toolfold.store.sqlite import SqliteSessionStore
 from toolfold.store.sqlite_file import open_private_file
@@ -59,6 +66,25 @@ def test_file_that_a_store_refuses_is_closed(tmp_path: Path, kind: str, content:
         STORES[kind](file)
     assert caught.value.__traceback__  # keeps the store, whose connection must be closed nevertheless
     assert not [each for each in _list_open_files() if each.startswith(str(file))]
+
+
+@pytest.mark.parametrize("model", ["ollama:sample", "no such model"])
+def test_session_file_of_an_agent_that_is_not_closed_by_its_user_is_closed(
+    runtime: Runtime, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[SessionStore] = []
+
+    def record(*arguments: Any) -> SessionStore:
+        opened.append(open_store(*arguments))
+        return opened[-1]
+
+    monkeypatch.setattr(agent, "open_store", record)
+    with contextlib.suppress(ConfigError):
+        agent.Agent(model, runtime=runtime)
+    gc.collect()
+    (store,) = opened
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        store.list_sessions()
 
 
 def _list_open_files() -> list[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import weakref
 from collections.abc import Iterable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from types import TracebackType
 
 from toolfold.agent.conversation import AgentConversation, AgentDeps, TurnResult
@@ -66,36 +67,40 @@ class Agent(AgentConversation):
         stream_model: bool = True,
         grant_limits: Sequence[GrantLimit] = (),
     ) -> None:
-        self._own_runtime = None if runtime else open_runtime(approver=approver)
-        self.runtime = runtime or self._own_runtime or open_runtime()
-        config = self.runtime.config
-        self._own_store = None if store else open_store(config, self.runtime.database)
-        used_store: SessionStore = store or self._own_store or open_store(config, self.runtime.database)
-        record = used_store.load_session(session_id) if session_id else None
-        client, name = _choose_model(model, record, config)
-        auxiliary_client, auxiliary_model = _choose_auxiliary(config)
-        limit = config.agent.memory_max_chars
-        deps = AgentDeps(
-            runtime=self.runtime,
-            store=used_store,
-            client=client,
-            model=name,
-            auxiliary_client=auxiliary_client,
-            auxiliary_model=auxiliary_model,
-            memory=Memory(config.paths.config_dir / MEMORY_FILE, max_chars=limit) if limit else None,
-            approver=approver,
-            asker=asker,
-            context_tokens=context_tokens,
-            stream_model=stream_model,
-            delegates={
-                depth: asyncio.Semaphore(config.agent.max_delegates)
-                for depth in range(config.agent.max_delegation_depth)
-            },
-        )
-        parent = self._open_limited_parent(grant_limits, approver)
-        if record is None:
-            record = _create_record(deps, toolsets, disabled_toolsets, instructions, parent)
-        super().__init__(deps, record, limits, parent=parent)
+        with ExitStack() as opened:  # closed if the rest fails
+            self._own_runtime = None if runtime else opened.enter_context(open_runtime(approver=approver))
+            self.runtime = runtime or self._own_runtime or open_runtime()
+            config = self.runtime.config
+            self._own_store = None if store else open_store(config, self.runtime.database)
+            if self._own_store is not None:
+                weakref.finalize(self, self._own_store.close)  # also for an agent that is never closed
+            used_store: SessionStore = store or self._own_store or open_store(config, self.runtime.database)
+            record = used_store.load_session(session_id) if session_id else None
+            client, name = _choose_model(model, record, config)
+            auxiliary_client, auxiliary_model = _choose_auxiliary(config)
+            limit = config.agent.memory_max_chars
+            deps = AgentDeps(
+                runtime=self.runtime,
+                store=used_store,
+                client=client,
+                model=name,
+                auxiliary_client=auxiliary_client,
+                auxiliary_model=auxiliary_model,
+                memory=Memory(config.paths.config_dir / MEMORY_FILE, max_chars=limit) if limit else None,
+                approver=approver,
+                asker=asker,
+                context_tokens=context_tokens,
+                stream_model=stream_model,
+                delegates={
+                    depth: asyncio.Semaphore(config.agent.max_delegates)
+                    for depth in range(config.agent.max_delegation_depth)
+                },
+            )
+            parent = self._open_limited_parent(grant_limits, approver)
+            if record is None:
+                record = _create_record(deps, toolsets, disabled_toolsets, instructions, parent)
+            super().__init__(deps, record, limits, parent=parent)
+            opened.pop_all()
 
     def _open_limited_parent(self, limits: Sequence[GrantLimit], approver: Approver | None) -> Session | None:
         """Open a parent session restricted by the given limits; return None if no limits are given."""
