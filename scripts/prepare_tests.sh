@@ -1,105 +1,20 @@
 #!/bin/sh
-# Installs system packages that the tests use: shells for completion, servers and sandboxes in which commands run, and
-# interpreters whose behaviour is compared with the verdicts. Prints the state of each. Needs root on Debian; tests that
-# miss a program are skipped with the reason.
-# $1 directory for tools that are not packages of this system, default .venv/test_tools
+# Installs what `make test-all`, `make test-clients` and CI use: system packages, and tools below the virtual environment, which
+# are large except for those of `make test`. Prints the state of each and never fails; tests that miss a program are skipped
+# with the reason. $1 directory for the tools
 set -u
 cd "$(dirname "$0")/.." || exit 1
-tools=${1:-.venv/test_tools}
-max_seconds=420 # a busy machine takes minutes for a dozen packages
+tools=$1
 
-# name · program that shows that it is installed · packages
-wanted='
-zsh|zsh|zsh
-fish|fish|fish
-ssh|sshd|openssh-server openssh-client
-docker|dockerd|docker.io
-podman|podman|podman runc
-sandbox|bwrap|bubblewrap
-busybox|busybox|busybox-static
-bash-static|bash-static|bash-static
-patchelf|patchelf|patchelf
-strace|strace|strace
-interpreters|m4|m4 gawk lua5.4 ksh93u+m dc ed tcl expect ruby php-cli sqlite3
-network-tools|socat|socat netcat-openbsd rsync
-terminal|tmux|tmux
-systemd|systemd-analyze|systemd
-browser|chromium|chromium
-speech|espeak-ng|espeak-ng
-archivers|cpio|cpio zip rpm parallel
-'
-PATH=$PATH:/usr/sbin:/sbin
-
-here() { command -v "$1" >/dev/null 2>&1; }
-left() { echo $((max_seconds - $(date +%s) + began)); }
-began=$(date +%s)
-sh scripts/test_servers/mcp.sh "$tools/mcp" & # independent of the packages below
-sh scripts/test_servers/models.sh "$tools/aimock" &
+sh scripts/test_servers/mcp.sh "$tools/mcp" &
+sh scripts/test_servers/small.sh "$tools" &
+sh scripts/test_servers/local_model.sh "$tools" &
 sh scripts/test_servers/frameworks.sh "$tools/frameworks" &
 sh scripts/test_servers/homeassistant.sh "$tools/homeassistant" &
-sh scripts/test_servers/postgres.sh "$tools/postgres" &
 sh scripts/test_servers/sdk_tests.sh "$tools/sdk_tests" &
 sh scripts/test_servers/linters.sh "$tools/linters" &
-sh scripts/test_servers/identity.sh "$tools/identity" &
 sh scripts/test_servers/ui.sh & # the engine that examines the dashboard's accessibility
-
-# Installed services must not be started: the tests start their own, and ports must stay free.
-install() {
-  rule=/usr/sbin/policy-rc.d made=
-  if [ ! -e "$rule" ]; then
-    trap 'rm -f "$rule"; exit 1' INT TERM
-    printf '#!/bin/sh\nexit 101\n' >"$rule" && chmod +x "$rule" && made=yes
-  fi
-  DEBIAN_FRONTEND=noninteractive timeout "$(left)" apt-get install -y -qq --no-install-recommends \
-    --no-remove -o DPkg::Lock::Timeout=30 "$@" >/dev/null 2>&1
-  code=$?
-  [ -z "$made" ] || rm -f "$rule"
-  trap - INT TERM
-  return "$code"
-}
-
-complete_installation() {
-  export DEBIAN_FRONTEND=noninteractive
-  timeout 120 dpkg --configure -a >/dev/null 2>&1
-  timeout 120 apt-get install -y -qq --fix-broken >/dev/null 2>&1
-}
-
-missing=
-packages=
-for line in $(echo "$wanted" | tr ' ' '+'); do
-  IFS='|' read -r name program needs <<LINE
-$line
-LINE
-  here "$program" || missing="$missing $name" packages="$packages $(echo "$needs" | tr '+' ' ')"
-done
-
-why=
-if [ -n "$missing" ]; then
-  if ! here apt-get; then
-    why="not a Debian system, install it manually"
-  elif [ "$(id -u)" != 0 ]; then
-    why="installing it needs root"
-  else
-    echo "installing$missing"
-    # An installation that was interrupted before blocks every further one until it is completed.
-    [ -z "$(dpkg --audit 2>/dev/null)" ] || complete_installation
-    timeout 60 apt-get update -qq >/dev/null 2>&1
-    # shellcheck disable=SC2086
-    install $packages || for package in $packages; do
-      [ "$(left)" -gt 5 ] && install "$package"
-    done
-    why="its package could not be installed"
-  fi
-fi
-
-for line in $(echo "$wanted" | tr ' ' '+'); do
-  IFS='|' read -r name program needs <<LINE
-$line
-LINE
-  case " $missing " in *" $name "*) word=installed ;; *) word="already installed" ;; esac
-  here "$program" || word="not available: $why"
-  echo "$name: $word"
-done
+sh scripts/system_packages.sh
 echo "apptainer: $(timeout 90 sh scripts/test_servers/apptainer.sh "$tools/apptainer" || echo 'not available: timed out')"
 wait
 exit 0

@@ -43,7 +43,7 @@ _PARENT_DEATH_SIGNAL = 1
 def find_missing_part() -> str:
     """Return why no server can be started; empty if one can."""
     if not (PROGRAMS / "postgres").exists():
-        return "PostgreSQL is not installed: run scripts/prepare_tests.sh"
+        return "PostgreSQL is not installed: run `make test-tools`"
     try:
         import psycopg  # noqa: F401
     except ImportError:

@@ -66,7 +66,7 @@ class Home:
 
 @dataclass(frozen=True)
 class InstalledProgram:
-    """A program that scripts/prepare_tests.sh installs."""
+    """A program that `make test-tools` installs."""
 
     name: str
     executable: Callable[[], Sequence[str]]
@@ -76,7 +76,7 @@ class InstalledProgram:
         executable = list(self.executable())
         missing = [each for each in executable if not Path(each).exists()]
         if missing:
-            pytest.skip(f"{self.name} is not installed: scripts/prepare_tests.sh installs it")
+            pytest.skip(f"{self.name} is not installed: `make test-tools` installs it")
         return [*executable, *arguments]
 
 

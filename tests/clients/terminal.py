@@ -101,7 +101,7 @@ def open_terminal(command: Sequence[str], environment: Mapping[str, str], cwd: P
 def _tmux_command(socket: Path) -> Sequence[str]:
     program = shutil.which("tmux")
     if program is None:
-        pytest.skip("tmux is not installed: scripts/prepare_tests.sh installs it")
+        pytest.skip("tmux is not installed: `make test-tools` installs it")
     return (program, "-S", str(socket), "-f", os.devnull)
 
 

@@ -43,7 +43,7 @@ def inspector_program(path: str) -> Sequence[str]:
     """Return the command of a program of the Inspector. Skips the test if it is not installed."""
     command = node_program(f"@modelcontextprotocol/inspector/clients/{path}")
     if not all(Path(each).exists() for each in command):
-        pytest.skip("the MCP Inspector is not installed: scripts/prepare_tests.sh installs it")
+        pytest.skip("the MCP Inspector is not installed: `make test-tools` installs it")
     return command
 
 

@@ -109,7 +109,7 @@ class TestTypeScriptSdk(LibraryTests):
     def command(self, plan: str) -> Sequence[str]:
         folder = PACKAGES / "@modelcontextprotocol/client"
         if not folder.exists():
-            pytest.skip("the TypeScript SDK is not installed: scripts/prepare_tests.sh installs it")
+            pytest.skip("the TypeScript SDK is not installed: `make test-tools` installs it")
         node, _ = node_program("")
         return node, str(HERE / "typescript_sdk_client.mjs"), plan, str(folder)
 

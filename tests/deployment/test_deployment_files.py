@@ -27,7 +27,7 @@ def run_linter(name: str, *words: str, cwd: Path = ROOT, env: Mapping[str, str] 
     """Run a program that checks files and return its output; skip the test if it is not installed."""
     program = shutil.which(name, path=f"{PROGRAMS}:/usr/bin:/bin")
     if program is None:
-        pytest.skip(f"{name} is not installed: run scripts/prepare_tests.sh")
+        pytest.skip(f"{name} is not installed: run `make test-tools`")
     done = subprocess.run(
         [program, *words],
         cwd=cwd,
@@ -74,7 +74,7 @@ def test_systemd_accepts_the_service_unit_file(tmp_path: Path) -> None:
 
 def test_compose_file_is_accepted_by_podman_compose_and_contains_valid_settings(tmp_path: Path) -> None:
     if shutil.which("podman") is None:
-        pytest.skip("podman is not installed: run scripts/prepare_tests.sh")
+        pytest.skip("podman is not installed: run `make test-tools`")
     text = run_linter(
         "podman-compose",
         "-f",

@@ -166,7 +166,7 @@ class Servers:
         ours = Path(sys.prefix, "test_tools/apptainer/usr/bin/apptainer")
         program = shutil.which("apptainer", path=_PATH) or (str(ours) if ours.exists() else None)
         if program is None:
-            raise ServerUnavailable("apptainer is not installed: `sh scripts/prepare_tests.sh`")
+            raise ServerUnavailable("apptainer is not installed: `make test-tools`")
         folder = self.folder / "apptainer"
         folder.mkdir()
         _make_root(folder / "made")

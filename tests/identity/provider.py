@@ -1,6 +1,6 @@
 """A real identity provider for tests: oidc-provider, which is certified for OpenID Connect.
 
-`scripts/test_servers/identity` contains its start script; `scripts/prepare_tests.sh` installs it.
+`scripts/test_servers/identity` contains its start script; `make test-tools` installs it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def run_provider(*redirect_uri: str) -> Iterator[str]:
     """
     node = find_node()
     if not node or not (PACKAGES / "node_modules/oidc-provider").exists():
-        pytest.skip("oidc-provider is not installed: run scripts/prepare_tests.sh")
+        pytest.skip("oidc-provider is not installed: run `make test-tools`")
     with subprocess.Popen(
         [node, str(SCRIPT), str(PACKAGES), *redirect_uri],
         stdin=subprocess.PIPE,

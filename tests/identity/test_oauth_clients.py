@@ -168,7 +168,7 @@ async def test_typescript_sdk_client_calls_a_gateway_tool_after_registration_and
 ) -> None:
     packages = Path(sys.prefix, "test_tools/mcp/node")
     if not (packages / "node_modules/@modelcontextprotocol/sdk").exists():
-        pytest.skip("the TypeScript SDK is not installed: run scripts/prepare_tests.sh")
+        pytest.skip("the TypeScript SDK is not installed: run `make test-tools`")
     script = Path(__file__).with_name("oauth_client.mjs")
     process = await asyncio.create_subprocess_exec(
         *(find_node(), str(script), str(packages), setup.gateway.url, REDIRECT_URI),

@@ -213,7 +213,7 @@ def _find_or_skip(name: str, find: Callable[[], T]) -> T:
 
 def _find_program(part: str, path: str) -> str:
     if not (_INSTALLED / part / ".complete").exists():
-        raise ServerMissing("not installed: `sh scripts/prepare_tests.sh`")
+        raise ServerMissing("not installed: `make test-tools`")
     return str(_INSTALLED / part / path)
 
 

@@ -1,6 +1,6 @@
 """aimock: a server from npm that speaks the interfaces of the model providers, with scripted answers.
 
-`scripts/test_servers/models.sh` installs it. Tests are skipped with the reason if it is missing.
+`scripts/test_servers/small.sh` installs it. Tests are skipped with the reason if it is missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def serve_aimock(directory: Path, fixtures: Sequence[Json]) -> Iterator[str]:
     """Serve answers to requests that match; yields the URL. Skips the test if aimock is not installed."""
     node = shutil.which("node")
     if node is None or not _PROGRAM.exists():
-        pytest.skip("aimock is not installed; scripts/prepare_tests.sh installs it (needs Node.js and npm)")
+        pytest.skip("aimock is not installed: `make test-tools` installs it (needs Node.js and npm)")
     file = directory / "fixtures.json"
     file.write_text(json.dumps({"fixtures": list(fixtures)}))
     with socket.socket() as free:

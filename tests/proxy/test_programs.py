@@ -216,7 +216,7 @@ def test_codex_runs_a_hidden_mcp_tool_that_belongs_to_a_namespace(tmp_path: Path
     agent = AGENTS["codex"]
     command = agent.program.command(agent.arguments)
     if not CLOCK.exists():
-        pytest.skip("mcp-server-time is not installed: scripts/prepare_tests.sh installs it")
+        pytest.skip("mcp-server-time is not installed: `make test-tools` installs it")
     home = Home(tmp_path / "home", tmp_path / "project")
     home.project.mkdir()
     home = Home(home.path, home.project, agent.settings(home))

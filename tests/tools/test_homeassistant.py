@@ -48,7 +48,7 @@ class HomeRuntimes(Protocol):
 @pytest.fixture(scope="module")
 def home_assistant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     if not (PYTHON.parents[1] / ".complete").exists():
-        pytest.skip("Home Assistant is not installed; scripts/prepare_tests.sh installs it")
+        pytest.skip("Home Assistant is not installed: `make test-tools` installs it")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

