@@ -351,6 +351,7 @@ def test_eval_of_downloaded_or_decoded_code_is_reported_with_the_origin_of_the_c
         ("node", GAP),
         ("sql:postgres", GAP),
         ("php", "eval($x);"),
+        ("ruby", 'eval ARGV.join(" ")'),
     ],
 )
 def test_execution_of_code_known_only_at_run_time_is_reported_as_unreadable(language: str, code: str) -> None:

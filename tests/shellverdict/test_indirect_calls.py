@@ -57,6 +57,8 @@ def python_analysis(code: str) -> tuple[list[str], list[tuple[EffectKind, str]]]
         ('import os, functools; functools.reduce(lambda a, f: f(a), [os.system], "x")', GAP),
         ('import os, threading; t = [os.system]; threading.Thread(target=t[0], args=("ls",)).run()', GAP),
         ('import os; m = [os]; m[0].system("ls")', "ls"),
+        ('import os\nmatch os.system:\n    case f: f("ls")', "ls"),
+        ("import builtins\nbuiltins.exec(\"import os; os.system('ls')\")", "ls"),
         ('import os; getattr([os][0], "system")("ls")', "ls"),
         ('import ctypes; ctypes.CDLL(None).system(b"ls")', "ls"),
         ('import shutil; d = {"c": shutil.rmtree}; d["c"]("/srv/a")', "rm -rf -- /srv/a"),
@@ -183,6 +185,7 @@ def test_code_that_loads_or_reads_other_code_has_exactly_the_expected_findings(
         ("node", 'const {exec} = require("child_process"); const run = promisify(exec); run("ls")', "ls"),
         ("node", 'require("child_process").execSync.call(null, "ls")', "ls"),
         ("node", 'require("child_process").execSync.bind(null)("ls")', "ls"),
+        ("node", 'const c = require("child_process"); const f = c[x ? "exec" : "execSync"]; f("ls")', "ls"),
         ("node", 'const k = "exec" + "Sync"; require("child_process")[k]("ls")', "ls"),
         ("node", 'const k = "unlinkSync"; require("fs")[k]("/srv/a")', "rm -f -- /srv/a"),
         ("node", '["unlinkSync"].forEach(k => require("fs")[k]("/srv/a"))', "rm -f -- /srv/a"),
@@ -221,6 +224,8 @@ def test_function_that_is_stored_or_named_by_literals_in_other_languages_is_reso
         ("perl", 'use POSIX; &{"POSIX::" . $ARGV[0]}(1)'),
         ("perl", "main->can($ARGV[0])->(1)"),
         ("perl", "require $ARGV[0]"),
+        ("perl", '*{"main::$ARGV[0]"}{CODE}->(1)'),
+        ("node", 'const c = require("fs"); const f = c[process.argv[1]]; f(1)'),
         ("perl", "do $ARGV[0]"),
     ],
 )
@@ -258,14 +263,14 @@ def flagged_commands(judge: Judge, name: str) -> dict[str, bool]:
     return {row["command"]: judge(row["command"]).dangerous for row in rows}
 
 
-@pytest.mark.parametrize("part", ["dev", "held"])
+@pytest.mark.parametrize("part", ["dev", "held", "unseen"])
 def test_at_most_2_percent_of_dangerous_indirect_calls_are_missed(judge: Judge, part: str) -> None:
     flagged = flagged_commands(judge, f"callees_dangerous_{part}")
     missed = [command for command, is_flagged in flagged.items() if not is_flagged]
     assert len(missed) <= 0.02 * len(flagged), missed
 
 
-@pytest.mark.parametrize("part", ["dev", "held"])
+@pytest.mark.parametrize("part", ["dev", "held", "unseen"])
 def test_at_most_2_percent_of_benign_indirect_calls_are_flagged(judge: Judge, part: str) -> None:
     flagged = flagged_commands(judge, f"callees_benign_{part}")
     asked = [command for command, is_flagged in flagged.items() if is_flagged]

@@ -105,6 +105,7 @@ _ENVIRONMENT_NAMES = frozenset(
         *("getProperty", "fetch_env", "LookupEnv"),
     }
 )
+_INPUT_NAMES = frozenset({"ARGV", "argv", "ARGF", "STDIN", "stdin", "gets"})
 LISTING_FUNCTIONS = frozenset(
     {
         "glob",
@@ -310,6 +311,8 @@ class ExpressionReader:
         rest = words[place + 1 : place + 8]
         if name in self.values:
             return self.values[name], place + 1
+        if name in _INPUT_NAMES and rest and rest[0].text == ".":
+            return GAP, place + 1
         if name in _HOME_FUNCTIONS:
             return HOME, self._skip_access(words, place + 1)
         if name in _ENVIRONMENT_NAMES:

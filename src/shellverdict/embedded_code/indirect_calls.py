@@ -7,6 +7,7 @@ can reach a function that starts programs, deletes or evaluates.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from shellverdict.embedded_code.call_actions import DECODING_NAMES
@@ -26,6 +27,7 @@ _OUTSIDE_NAMES = frozenset(
         *("readFileSync", "readFile", "reverse", "chr", "tr", "gsub", "replace", "from", *DECODING_NAMES),
     }
 )
+_INTERPOLATED_INPUT = re.compile(r"[$@]\{?(?:ARGV|ENV)\b")
 _NODE_MODULES = frozenset(
     {"child_process", "fs", "fs/promises", "vm", "module", "worker_threads", "shelljs", "execa", "fs-extra"}
 )
@@ -53,6 +55,7 @@ class IndirectCallReader(ExpressionReader):
             if token.kind in ("string", "words")
             for text in (token.text.split() if token.kind == "words" else [token.text])
         ] + [self.name_at(at + 1) for at in range(len(self.tokens)) if self.mark_at(at) == ":"]
+        self._reads_outside = bool(self._all_names & _OUTSIDE_NAMES or _INTERPOLATED_INPUT.search(code))
         self._dangerous_names = {name.rpartition(".")[2] for name in self.actions}
         self._modules: set[str] = set()  # variables that hold a module with dangerous functions
         self._unknown_modules: set[str] = set()  # variables that hold a module with an unknown name
@@ -78,7 +81,7 @@ class IndirectCallReader(ExpressionReader):
             return [text]
         parts = self._known_parts(words)
         self.steps += len(self._literals) // 16
-        if not self._all_names & _OUTSIDE_NAMES:
+        if not self._reads_outside:
             return [each for each in self._literals if each and _fits(each, parts)]
         is_qualified = any(":" in part for part in parts)
         is_dangerous = is_qualified or any(_fits(name, parts) for name in self._dangerous_names)
@@ -87,6 +90,8 @@ class IndirectCallReader(ExpressionReader):
     def _known_parts(self, words: Sequence[Token]) -> list[str]:
         """Return the literal parts of a text around its unknown parts: `["get_", ""]` for `"get_" + x`."""
         parts, depth = [""], 0
+        if any(word.kind == "mark" and word.text in ("?", "|") for word in words):
+            return ["", ""]  # one of several texts
         for word in words:
             if word.kind == "mark" and word.text in ("[", "{", "]", "}"):
                 depth += 1 if word.text in OPENING_BRACKETS else -1
@@ -139,6 +144,11 @@ class IndirectCallReader(ExpressionReader):
             self._modules.add(name)
         if any(self._is_unknown_require(begin + place) for place in range(len(words))):
             self._unknown_modules.add(name)
+        if len(words) > 2 and words[0].text in self._modules and words[1].text == "[":
+            for member in self.resolve_names(words[2 : self._skip_brackets(words, 1) - 1]):
+                if member == ANY_FUNCTION or self.actions.get(member) in _STORED_ACTIONS:
+                    self._stored[member] = None
+                    self._holders.add(name)
         held = [begin + place for place in range(len(words)) if self._is_function_value(begin + place)]
         if held or any(word.kind == "name" and word.text in self._holders for word in words):
             self._holders.add(name)
@@ -194,6 +204,9 @@ class IndirectCallReader(ExpressionReader):
             return
         if self.mark_at(place + 1) == "(":
             yield from ((name, place, self.arguments_at(place)) for name in self._stored)
+            end = self._closing_bracket(place + 1)
+            if self.mark_at(end + 1) == "(":
+                yield from ((name, end, self.arguments_at(end)) for name in self._stored)
 
     def _is_function_value(self, at: int) -> bool:
         """Return True if a dangerous function is used as a value instead of being called."""
@@ -275,8 +288,10 @@ class IndirectCallReader(ExpressionReader):
     def _find_perl_calls(self, at: int) -> Iterator[IndirectCall]:
         token = self.tokens[at]
         if token.kind == "mark":
-            if token.text == "&" and self.mark_at(at + 1) == "{":
+            if token.text in ("&", "*") and self.mark_at(at + 1) == "{":
                 end = self._closing_bracket(at + 1)
+                if token.text == "*" and self.name_at(end + 2) != "CODE":
+                    return
                 for name in self._perl_names(self.tokens[at + 2 : end]):
                     yield name, end, self.arguments_at(end)
         elif token.kind == "name" and token.text[:2] == "&$":

@@ -363,6 +363,11 @@ class IndirectCallees:
                 self._bind(target, self._sources_of(value))
             case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
                 self._bind(target, self._sources_of(value))
+            case ast.Match(subject=value, cases=cases):
+                for pattern in (inner for case in cases for inner in ast.walk(case.pattern)):
+                    name = getattr(pattern, "name", None) or getattr(pattern, "rest", None)
+                    if name is not None:
+                        self._add(self._variables, name, self._sources_of(value))
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._bind_definition(node)
             case ast.Lambda(args=arguments):

@@ -146,7 +146,7 @@ class PythonNames:
                 return self.names.get(name) or self._resolve_star_import(name)
             case ast.Attribute(value=value, attr=attr):
                 base = self.full_name(value, depth + 1)
-                return base if base is None or attr == "__call__" else f"{base}.{attr}"
+                return base if base is None or attr == "__call__" else _member_name(base, attr)
             case ast.IfExp(body=first, orelse=second) | ast.BoolOp(values=[first, second]):
                 names = (self.full_name(first, depth + 1), self.full_name(second, depth + 1))
                 return next((name for name in names if name in KNOWN_FUNCTIONS), names[0])
@@ -177,7 +177,7 @@ class PythonNames:
             return texts[0] if isinstance(texts[0], str) else None
         if name == "getattr" and len(args) > 1 and isinstance(texts[1], str):
             base = self.full_name(args[0], depth + 1)
-            return f"{base}.{texts[1]}" if base else texts[1]
+            return _member_name(base, texts[1]) if base else texts[1]
         if name in ("vars", "globals", "locals"):
             return self.full_name(args[0], depth + 1) if args else "globals"
         return None
@@ -350,3 +350,8 @@ class PythonNames:
             traits |= {"decoded"} if name in DECODING_NAMES or full in DECODING_NAMES else set()
             traits |= self.source_traits.get(name, frozenset()) if isinstance(inner, ast.Name) else set()
         return frozenset(traits)
+
+
+def _member_name(module: str, name: str) -> str:
+    """Return the full name of a member of a module; the functions of `builtins` have no prefix."""
+    return name if module in ("builtins", "__builtins__") else f"{module}.{name}"
