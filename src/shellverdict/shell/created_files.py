@@ -294,4 +294,5 @@ def _record_remote_copy(run: ProgramRun, state: ShellState) -> None:
     if len(operands) >= 2 and any(":" in word for word in operands[:-1]) and ":" not in operands[-1]:
         source, target = operands[-2], state.resolve_path(operands[-1])
         state.written_files[target] = DOWNLOADED_STREAM
-        state.written_files[posixpath.join(target, source.rpartition("/")[2])] = DOWNLOADED_STREAM
+        name = source.rpartition("/")[2].rpartition(":")[2]
+        state.written_files[posixpath.normpath(posixpath.join(target, name))] = DOWNLOADED_STREAM
