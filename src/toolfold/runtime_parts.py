@@ -57,7 +57,7 @@ from toolfold.retrieval.shared_vectors import SharedVectors
 from toolfold.retrieval.synonyms import Synonyms
 from toolfold.scheduled_jobs import ScheduledJobs
 from toolfold.scope import Toolsets
-from toolfold.skills import SkillLibrary
+from toolfold.skills import open_skill_library
 from toolfold.sources.builtin import load_builtin
 from toolfold.sources.mcp.result_scanning import mark_injections
 from toolfold.sources.mcp.scan import find_injections
@@ -179,9 +179,7 @@ def _build_services(config: Config, parts: RuntimeParts) -> Services:
         homeassistant=config.homeassistant,
         training=config.training,
         training_directory=config.paths.state_dir / "training",
-        skills=SkillLibrary(
-            config.paths.config_dir / "skills", config.paths.project_dir, config.skills.directories
-        ),
+        skills=open_skill_library(config),
         skill_search=parts.skill_search,
         jobs=parts.jobs,
         browser=parts.browser,

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from toolfold.config import Config
 from toolfold.config.atomic import make_private_directory, replace_file
 from toolfold.errors import CallError, closest_names, did_you_mean, shorten
 
-__all__ = ["SKILL_FILE", "Skill", "SkillDirectory", "SkillLibrary"]
+__all__ = ["SKILL_FILE", "Skill", "SkillDirectory", "SkillLibrary", "open_skill_library"]
 
 SKILL_FILE = "SKILL.md"
 PROJECT_DIRECTORIES = (".toolfold/skills", ".agents/skills", ".claude/skills")
@@ -181,6 +182,13 @@ class SkillLibrary:
             raise CallError(f"The text has {len(data):,} bytes; at most {MAX_FILE_BYTES:,} are accepted.")
         make_private_directory(target.parent)
         replace_file(target, data, mode=0o600)
+
+
+def open_skill_library(config: Config) -> SkillLibrary:
+    """Return the skills of the user and of the project, as the settings locate them."""
+    return SkillLibrary(
+        config.paths.config_dir / "skills", config.paths.project_dir, config.skills.directories
+    )
 
 
 def _read_directory(directory: SkillDirectory) -> Iterator[Skill]:

@@ -194,8 +194,10 @@ def test_error_for_a_missing_file_suggests_similar_names(workspace: Workspace, r
     assert (
         read_error(workspace, "src/confg.py") == "'src/confg.py' does not exist. Did you mean src/config.py?"
     )
-    assert read_error(workspace, "srcc/config.py") == "'srcc' does not exist. Did you mean src?"
-    assert read_error(workspace, "zzzzzzzz") == "'zzzzzzzz' does not exist. Check the path."
+    assert read_error(workspace, "srcc/config.py") == "'srcc' does not exist. Did you mean src/config.py?"
+    assert read_error(workspace, "config.py") == "'config.py' does not exist. Did you mean src/config.py?"
+    assert read_error(workspace, "srcc/other.py") == "'srcc' does not exist. Did you mean src?"
+    assert read_error(workspace, "zzzzzzzz") == "'zzzzzzzz' does not exist. '.' contains: a.txt, src."
 
 
 def test_error_for_reading_a_directory_lists_its_entries(workspace: Workspace, root: Path) -> None:

@@ -22,11 +22,14 @@ from toolfold.providers.client import ModelClient
 from toolfold.providers.models import ModelName, build_client, parse_model_name
 from toolfold.runtime import Runtime, open_runtime
 from toolfold.session import Session
+from toolfold.skills import open_skill_library
 from toolfold.store import SessionRecord, SessionStore, SqliteSessionStore
 
 STORE_FILE = "sessions.db"
 MEMORY_TOOLSET = "memory"
 """Toolset whose sessions know the stored facts about the user."""
+SKILLS_TOOLSET = "skills"
+"""Toolset whose sessions are told which skills there are."""
 
 
 def open_store(config: Config, database: Database | None = None) -> SessionStore:
@@ -201,11 +204,15 @@ def _create_record(
     scope = (parent or deps.runtime.session()).scope.narrow(enabled, disabled)
     may_know = scope.covers(deps.runtime.toolsets(), MEMORY_TOOLSET)
     facts = deps.memory.read_facts() if deps.memory and may_know else ()
+    has_skills = scope.covers(deps.runtime.toolsets(), SKILLS_TOOLSET)
+    skills = open_skill_library(deps.runtime.config).list_skills() if has_skills else ()
     record = SessionRecord(
         id=secrets.token_hex(8),
         model=str(deps.model),
         dialect=deps.client.dialect.name,
-        system=build_system_prompt(deps.runtime.config, facts=facts, instructions=instructions),
+        system=build_system_prompt(
+            deps.runtime.config, facts=facts, skills=skills, instructions=instructions
+        ),
         toolsets=enabled,
         disabled_toolsets=disabled,
     )

@@ -53,6 +53,9 @@ class WriteResult:
     created: bool
 
 
+_UNSEARCHED = frozenset({"node_modules", "__pycache__", "venv"})
+
+
 class Workspace:
     """Root directory for relative paths, and additional directories accessible by absolute paths."""
 
@@ -238,8 +241,14 @@ class Workspace:
             missing = missing.parent
         if missing == root:
             return f"The workspace directory {_quote_path(root)} does not exist."
-        near = closest_names(missing.name, _list_names(missing.parent, roots, MAX_NAMES_COMPARED))
-        hint = did_you_mean([self.relative(missing.parent / name) for name in near])
+        names = _list_names(missing.parent, roots, MAX_NAMES_COMPARED)
+        similar = [missing.parent / name for name in closest_names(missing.name, names)]
+        same = _find_same_name(root, target.name) if missing != target or not similar else []
+        near = same or similar
+        hint = did_you_mean([self.relative(path) for path in near])
+        if not hint and names:
+            some = ", ".join(shorten(name, 80) for name in sorted(names)[:MAX_ENTRIES_SHOWN])
+            hint = f" {self._quote_relative(missing.parent)} contains: {some}."
         return f"{self._quote_relative(missing)} does not exist.{hint or ' Check the path.'}"
 
     def _describe_directory(self, target: Path, roots: Sequence[Path]) -> str:
@@ -250,6 +259,22 @@ class Workspace:
 
     def _quote_relative(self, target: Path) -> str:
         return _quote_path(self.relative(target))
+
+
+def _find_same_name(root: Path, name: str) -> list[Path]:
+    """Return files of this name elsewhere below a directory, nearest to it first, from a limited search."""
+    found: list[Path] = []
+    left = MAX_NAMES_COMPARED
+    for directory, subdirectories, files in os.walk(root):
+        subdirectories[:] = sorted(
+            each for each in subdirectories if each not in _UNSEARCHED and not each.startswith(".")
+        )
+        left -= len(files) + len(subdirectories)
+        if name in files:
+            found.append(Path(directory, name))
+        if left < 0 or len(found) >= MAX_ENTRIES_SHOWN:
+            break
+    return sorted(found, key=lambda path: (len(path.parts), path))[:3]
 
 
 def _quote_path(path: str | Path) -> str:
