@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any
 
 import httpx2
@@ -38,6 +40,9 @@ class HttpSession:
         self.id = self.post(request("initialize", HELLO)).headers["mcp-session-id"]
         client.headers["mcp-session-id"] = self.id
         self.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def stream(self, message: dict[str, Any]) -> AbstractContextManager[httpx2.Response]:
+        return self._client.stream("POST", self._url, json=message)
 
     def post(self, message: dict[str, Any], **headers: str) -> httpx2.Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -101,3 +106,32 @@ def test_request_id_can_be_reused_after_the_first_request_was_answered(
 ) -> None:
     answers = [session.post(call("plain_echo")).json() for _ in range(2)]
     assert [each["id"] for each in answers] == [7, 7]
+
+
+@pytest.mark.parametrize("repeated", [7, "7"])
+def test_request_with_the_id_of_an_open_request_is_refused_and_the_open_request_is_answered(
+    session: HttpSession, repeated: int | str
+) -> None:
+    with session.stream(call("silent_echo")) as first:
+        assert first.headers["content-type"].startswith("text/event-stream")  # it has not been answered
+        for _ in range(3):
+            second = session.post({**call("plain_echo"), "id": repeated})
+            assert second.status_code == 400
+            assert second.json()["id"] == repeated
+            assert "another id" in second.json()["error"]["message"]
+        first.read()
+    assert [each["id"] for each in read_events(first)] == [7]
+    assert session.post(call("plain_echo")).json()["id"] == 7
+
+
+def test_every_one_of_many_simultaneous_requests_with_the_same_id_is_answered(
+    served: RunningGateway, session: HttpSession
+) -> None:
+    def ask(_: int) -> httpx2.Response:
+        headers = {**ACCEPT, "mcp-session-id": session.id}
+        return httpx2.post(served.url, json=call("plain_echo"), headers=headers, timeout=TIMEOUT_S)
+
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(ask, range(50)))
+    assert {each.status_code for each in answers} <= {200, 400}
+    assert any(each.status_code == 200 for each in answers)

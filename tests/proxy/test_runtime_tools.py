@@ -169,6 +169,49 @@ def test_results_of_proxy_tools_are_not_added_to_another_conversation_with_the_s
     assert "the secret" not in json.dumps(request)
 
 
+@each_api
+def test_hidden_results_of_one_user_are_not_restored_in_the_same_history_sent_by_another_user(
+    tmp_path: Path, upstream: Upstream, api: str
+) -> None:
+    secret: tuple[str, Json] = ("take_note", {"text": "the secret"})
+    forecast: tuple[str, Json] = ("get_forecast", {"city": "Porto", "days": 2})
+    with serve(tmp_path, upstream) as served:
+        users = {name: served.tokens.users.add_user(name).id for name in ("ann", "bob")}
+        headers = {
+            name: {"x-toolfold-token": served.tokens.add(f"{name}-laptop", user_id=user_id)}
+            for name, user_id in users.items()
+        }
+        script = Say("", [secret]), Say("It is done.", [forecast])
+        seen, _ = converse(served, upstream, api, True, *script, extra_headers=headers["ann"])
+        found = {}
+        for name in ("bob", "ann"):
+            history = [QUESTION, *render_call(api, seen.text, seen.call_ids[0], *forecast)]
+            _, (request, *_) = converse(
+                served, upstream, api, True, Say("Yes."), messages=history, extra_headers=headers[name]
+            )
+            found[name] = "the secret" in json.dumps(request)
+    assert found == {"ann": True, "bob": False}
+
+
+def render_call(api: str, text: str, call_id: str, name: str, arguments: Json) -> list[Json]:
+    """Return a reply with a call, and the call's result, as a client of the API sends them."""
+    written = json.dumps(arguments)
+    if api == "responses":
+        call = {"type": "function_call", "call_id": call_id, "name": name, "arguments": written}
+        result = {"type": "function_call_output", "call_id": call_id, "output": "sunny"}
+        return [{"role": "assistant", "content": text}, call, result]
+    if api == "messages":
+        use = {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+        block = {"type": "tool_result", "tool_use_id": call_id, "content": "sunny"}
+        content = [{"type": "text", "text": text}, use]
+        return [{"role": "assistant", "content": content}, {"role": "user", "content": [block]}]
+    chat_call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": written}}
+    return [
+        {"role": "assistant", "content": text, "tool_calls": [chat_call]},
+        {"role": "tool", "tool_call_id": call_id, "content": "sunny"},
+    ]
+
+
 def test_results_of_proxy_tools_are_restored_even_if_the_client_moved_a_cache_marker(
     served: RunningProxy, upstream: Upstream
 ) -> None:

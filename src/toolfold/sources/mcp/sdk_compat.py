@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -447,21 +448,21 @@ def defer_event_streams(transport: Any, seconds: float) -> None:
 
     async def handle_post(scope: Any, request: Any, receive: Any, send: Any) -> None:
         parsed = _parse_request(await request.body())
-        if (
-            parsed is None
-            or transport.is_json_response_enabled
-            or str(parsed.id) in transport._request_streams
-        ):
+        if parsed is None or transport.is_json_response_enabled:
             await handle_any_post(scope, request, receive, send)
             return
         if not await transport._validate_accept_header(request, scope, send):
             return
-        if await transport._validate_request_headers(request, send):
-            response = await _respond_soon(transport, parsed, request, seconds)
-            try:
-                await response(scope, receive, send)
-            finally:
-                await transport._clean_up_memory_streams(str(parsed.id))
+        if not await transport._validate_request_headers(request, send):
+            return
+        if str(parsed.id) in transport._request_streams:  # the SDK would never answer the first request
+            await _refuse_repeated_id(transport, parsed)(scope, receive, send)
+            return
+        response = await _respond_soon(transport, parsed, request, seconds)
+        try:
+            await response(scope, receive, send)
+        finally:
+            await transport._clean_up_memory_streams(str(parsed.id))
 
     transport._handle_post_request = handle_post
 
@@ -475,6 +476,16 @@ def _parse_request(body: bytes) -> JSONRPCRequest | None:
     except ValueError:
         return None
     return message if isinstance(message, JSONRPCRequest) and message.method != "initialize" else None
+
+
+def _refuse_repeated_id(transport: Any, parsed: JSONRPCRequest) -> Response:
+    """Return the response to a request whose id an open request of the session has."""
+    from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError
+
+    problem = "An open request of this session has this id. Use another id for each request."
+    error = JSONRPCError(jsonrpc="2.0", id=parsed.id, error=ErrorData(code=INVALID_REQUEST, message=problem))
+    response: Response = transport._create_json_response(error, HTTPStatus.BAD_REQUEST)
+    return response
 
 
 async def _respond_soon(
