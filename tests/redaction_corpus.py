@@ -511,6 +511,7 @@ tokenizer: cl100k_base
 next_token=2 page_token=3
 primary_key: id
 keyboard: qwerty
+pass tf_variables_of_the_second_module on
 public_key=ssh-ed25519.pub
 key: value
 password_file=/run/secrets/db

@@ -280,6 +280,7 @@ ADMINISTRATION = [
     "ui --no-browser",
     "store status",
     "store migrate",
+    "store recover",
     "sessions list",
     "sessions show some",
     "sessions search some",

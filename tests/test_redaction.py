@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import string
 from urllib.parse import quote
 
@@ -88,6 +89,7 @@ def test_known_secret_is_redacted_in_json_python_literals_and_urls(secret: str) 
         ("sk-proj-" + "a1B2" * 20, "a1B2"),
         ("ghp_" + "a" * 36, "aaaa"),
         ("github_pat_" + "b" * 40, "bbbb"),
+        (f"user ann: tf_{secrets.token_urlsafe(32)}, made today", "tf_"),
         ("xoxb-123456789012-abcdef", "123456789012"),
         ("AKIAIOSFODNN7EXAMPLE", "IOSFODNN7"),
         ("AIza" + "c" * 35, "cccc"),

@@ -1,11 +1,13 @@
-"""`toolfold store`: show where state is stored, and upgrade or downgrade the tables of a shared database."""
+"""`toolfold store`: show where state is stored, recover damaged files, and migrate a shared database."""
 
 from __future__ import annotations
+
+import sqlite3
 
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.output import print_json, print_line, print_note
+from toolfold.cli.output import escape_text, print_json, print_line, print_note
 from toolfold.cli.unused_files import warn_of_unused_files
 from toolfold.database.opening import LOCAL_STORE
 from toolfold.errors import ConfigError
@@ -13,7 +15,7 @@ from toolfold.errors import ConfigError
 
 @click.group("store")
 def command() -> None:
-    """Show where state is stored, and migrate the tables of a shared database."""
+    """Show where state is stored, recover damaged files, and migrate the tables of a shared database."""
 
 
 @command.command("status")
@@ -79,3 +81,26 @@ def migrate_tables(invocation: Invocation, target: int | None, yes: bool) -> Non
         database.close()
     numbers = ", ".join(map(str, changed))
     print_line(f"migrated: {numbers}" if changed else f"nothing to do: the tables have version {wanted}")
+
+
+@command.command("recover")
+@click.pass_obj
+def recover_files(invocation: Invocation) -> None:
+    """Check the files in which state is stored; set damaged files aside and keep what can be read of them.
+
+    Close other programs of Toolfold first.
+    """
+    from toolfold.store.recovery import find_damage, list_store_files, recover_file
+
+    for file in list_store_files(invocation.paths().state_dir):
+        try:
+            if not (damage := find_damage(file)):
+                print_line(f"{escape_text(str(file))} is not damaged")
+                continue
+            found = recover_file(file)
+        except (OSError, sqlite3.Error) as error:
+            raise click.ClickException(f"{file} could not be recovered: {error}") from None
+        print_line(
+            f"{escape_text(str(file))} was damaged ({escape_text(damage)}): {found.rows} rows were kept,"
+            f" and the damaged file is now {escape_text(str(found.damaged))}"
+        )

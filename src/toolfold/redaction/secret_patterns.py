@@ -21,6 +21,7 @@ _TOKENS = re.compile(
     | \bnpm_[A-Za-z0-9]{30,64} | \bpypi-[A-Za-z0-9_-]{32,512} | \bdckr_(?:pat|oat)_[A-Za-z0-9_-]{16,128}
     | \b(?:hf|gsk|r8|figd|glsa|sbp|lin_api|ntn|dop_v1|doo_v1|shpat|shpss|pscale_tkn|tfp|nvapi|xai|pplx)
       [_-][A-Za-z0-9_-]{24,256}
+    | \btf_[A-Za-z0-9_-]{43,128}                                               # Toolfold's gateway and proxy
     | \bSG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,128} | \bhv[sbr]\.[A-Za-z0-9_-]{20,512}
     | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b | \bAIza[A-Za-z0-9_-]{35} | \bya29\.[A-Za-z0-9_-]{20,1024}
     | \bGOCSPX-[A-Za-z0-9_-]{20,64} | \bAGE-SECRET-KEY-1[A-Z0-9]{40,80} | \bATATT3[A-Za-z0-9_=-]{40,512}

@@ -1,17 +1,93 @@
-"""Open SQLite files that only the user can read, and write to them in transactions."""
+"""Open SQLite files that only the user can read, and write to them in transactions.
+
+A full disk, a damaged file and other faults of the machine raise StoreFileError, which says what to do.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from toolfold.errors import ToolfoldError
 
 BUSY_TIMEOUT_S = 10.0
 """How long a statement waits for another process that writes to the file."""
 _RETRY_INTERVAL_S = 0.01
+_DAMAGED = "is damaged: {error}. `toolfold store recover` sets it aside and keeps what can still be read"
+_UNUSABLE = "cannot be read or written: {error}. Check the disk, and the permissions of the file"
+_FAULTS = {
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_FULL: "cannot be written: the disk is full. Free some space, then try again",
+    sqlite3.SQLITE_IOERR: _UNUSABLE,
+    sqlite3.SQLITE_CANTOPEN: _UNUSABLE,
+    sqlite3.SQLITE_READONLY: _UNUSABLE,
+    sqlite3.SQLITE_PERM: _UNUSABLE,
+}
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class StoreFileError(ToolfoldError, sqlite3.OperationalError):
+    """A file with Toolfold's state cannot be used: the disk is full, or the file is damaged."""
+
+    def __init__(self, file: str, error: sqlite3.Error) -> None:
+        self.sqlite_errorcode = getattr(error, "sqlite_errorcode", 0)
+        problem = _FAULTS.get(self.sqlite_errorcode & 0xFF, _UNUSABLE)
+        super().__init__(f"{file} {problem.format(error=error)}.")
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Return True if an error means that the content of the file is damaged."""
+    return _FAULTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF) is _DAMAGED
+
+
+def _report_faults(method: Callable[P, T]) -> Callable[P, T]:
+    """Raise StoreFileError if a method of a connection or cursor fails because of the file or the disk."""
+
+    @functools.wraps(method)
+    def call(*parts: P.args, **options: P.kwargs) -> T:
+        try:
+            return method(*parts, **options)
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code not in _FAULTS or isinstance(error, StoreFileError):
+                raise
+            raise StoreFileError(str(getattr(parts[0], "file", "")), error) from error
+
+    return call
+
+
+class _Cursor(sqlite3.Cursor):
+    file = ""
+    execute = _report_faults(sqlite3.Cursor.execute)
+    executemany = _report_faults(sqlite3.Cursor.executemany)
+    fetchone = _report_faults(sqlite3.Cursor.fetchone)
+    fetchall = _report_faults(sqlite3.Cursor.fetchall)
+    __next__ = _report_faults(sqlite3.Cursor.__next__)  # type: ignore[arg-type]
+
+
+class _Connection(sqlite3.Connection):
+    file = ""
+
+    def cursor(self, factory: Any = _Cursor) -> Any:
+        cursor = super().cursor(factory)
+        cursor.file = self.file
+        return cursor
+
+    def execute(self, *parts: Any) -> sqlite3.Cursor:
+        found: sqlite3.Cursor = self.cursor().execute(*parts)
+        return found
+
+    def executemany(self, *parts: Any) -> sqlite3.Cursor:
+        found: sqlite3.Cursor = self.cursor().executemany(*parts)
+        return found
 
 
 def open_private_file(file: Path, *, synchronous: Literal["NORMAL", "FULL"] = "NORMAL") -> sqlite3.Connection:
@@ -48,7 +124,11 @@ def _use_write_ahead_log(db: sqlite3.Connection) -> None:
 
 def connect(file: Path | str) -> sqlite3.Connection:
     """Open an SQLite file, or `:memory:`, for use in several threads."""
-    db = sqlite3.connect(file, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    try:
+        db = _Connection(file, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    except sqlite3.OperationalError as error:
+        raise StoreFileError(str(file), error) from error
+    db.file = str(file)
     db.row_factory = sqlite3.Row
     return db
 
