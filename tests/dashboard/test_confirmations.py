@@ -1,4 +1,4 @@
-"""A server is added or enabled from the dashboard only after the user has confirmed exactly its command."""
+"""The dashboard adds and enables servers and creates tokens only after the user has confirmed it."""
 
 from __future__ import annotations
 
@@ -175,6 +175,32 @@ def _replace_text(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
+def test_token_is_created_only_when_its_name_and_toolsets_are_confirmed_and_is_shown_once(
+    page: Page, dashboard: DashboardProcess
+) -> None:
+    tokens = dashboard.home / "state" / "gateway" / "tokens.json"
+    response = page.post("clients/add", {"name": "laptop", "toolsets": ["mcp-notes"]})
+    address = response.json()["confirm"]
+    assert "tf_" not in response.text
+    text = page.show(address)
+    assert ">laptop<" in text
+    assert ">mcp-notes<" in text
+    assert "tf_" not in text
+    assert not tokens.exists() or "laptop" not in tokens.read_text()
+    confirmed = page.confirm(address, find_token(text))
+    assert confirmed.status_code == 200
+    assert len(re.findall(r"tf_[\w-]{20,}", confirmed.text)) == 1
+    assert "laptop" in tokens.read_text()
+    assert page.confirm(address, find_token(text)).status_code == 404
+    again = page.propose("clients/add", name="laptop")
+    text = page.show(again)
+    assert "all toolsets of the gateway, and the configured keys of model providers" in text
+    refused = page.confirm(again, find_token(text))
+    assert refused.status_code == 409
+    assert "laptop" in refused.text
+    assert page.post("clients/revoke", {"name": "laptop"}).status_code == 200
+
+
 def test_hidden_characters_of_a_command_are_shown_on_the_confirmation_page(page: Page) -> None:
     address = page.propose(name="hidden", target="echo a\u202eb\u200bc")
     text = page.show(address)
@@ -185,7 +211,7 @@ def test_hidden_characters_of_a_command_are_shown_on_the_confirmation_page(page:
 def test_proposed_change_expires_and_the_oldest_is_dropped_if_there_are_many() -> None:
     now = [0.0]
     confirmations = Confirmations(lambda: now[0])
-    change = ProposedChange("Add?", {}, "Add", lambda: None, "/ui/")
+    change = ProposedChange("Add?", {}, "Add", str, "/ui/")
     first, *_, last = [confirmations.add(change, "session") for _ in range(MAX_PENDING + 1)]
     with pytest.raises(RequestRefused):
         confirmations.render_page(first, "session")

@@ -261,7 +261,7 @@ def test_page_key_is_known_to_the_signed_in_tab_only(setup: Setup, dashboard_pag
     other.close()
 
 
-def test_script_that_got_into_the_dashboard_page_cannot_confirm_the_server_that_it_proposes(
+def test_script_that_got_into_the_dashboard_page_cannot_confirm_what_it_proposes(
     setup: Setup, dashboard_page: Page
 ) -> None:
     """The last line: the script runs in the page itself, with the page key, and may open windows."""
@@ -269,6 +269,7 @@ def test_script_that_got_into_the_dashboard_page_cannot_confirm_the_server_that_
         f"""async () => {{
             {ATTACK}
             const proposed = await send("servers/add", {{name: "evil", target: "touch MARKER"}});
+            const {{confirm, token}} = await send("clients/add", {{name: "evil"}});
             const read = await fetch(proposed.confirm);
             const direct = [read.status, await read.text()];
             const blind = await fetch(proposed.confirm, {{method: "POST", body: "token="}});
@@ -288,10 +289,13 @@ def test_script_that_got_into_the_dashboard_page_cannot_confirm_the_server_that_
                 if (forms) break;
                 await new Promise((resolve) => setTimeout(resolve, 20));
             }}
-            return {{proposed, direct, blind: blind.status, framed, forms, severed: opened.closed}};
+            return {{proposed, confirm, token: token ?? null, direct, blind: blind.status, framed, forms,
+                severed: opened.closed}};
         }}"""
     )
     assert found["proposed"]["status"] == 200
+    assert found["confirm"].startswith("/ui/confirm/")
+    assert found["token"] is None
     assert found["direct"][0] == 403
     assert 'name="token"' not in found["direct"][1]
     assert (found["blind"], found["framed"], found["forms"]) == (403, 0, 0)

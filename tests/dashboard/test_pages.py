@@ -354,7 +354,11 @@ def test_clients_page_creates_and_revokes_a_client_token(
     page.get_by_label("Name of the client").fill("laptop")
     page.get_by_role("combobox", name="Toolset").select_option("mcp-notes")
     page.get_by_role("button", name="Create").click()
+    page.get_by_role("heading", name="Create a token?").wait_for()
+    assert page.locator("pre").all_inner_texts() == ["laptop", "mcp-notes"]
+    page.get_by_role("button", name="Create the token").click()
     page.get_by_text("tf_").wait_for()
+    page.get_by_role("link", name="Back").click()
     page.get_by_role("button", name="What it sees").click()
     page.get_by_text("Listed:").wait_for()
     assert "notes_add_note" in page.get_by_text("Listed:").inner_text()

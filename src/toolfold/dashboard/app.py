@@ -34,6 +34,7 @@ from toolfold.dashboard.confirmations import (
     Confirmations,
     ProposedChange,
     render_page,
+    render_result,
     require_document_request,
 )
 from toolfold.dashboard.static_files import INDEX, load_static_files
@@ -312,10 +313,13 @@ class DashboardApp:
             form = dict(_parse_fields(await self._small_bodies.read(session.cookie_hash, receive)))
             change = self._confirmations.take(name, session.cookie_hash, form.get("token", ""))
             back = change.back
-            await self._run_answer(lambda _: asyncio.to_thread(change.apply), DashboardRequest())
+            text = await self._run_answer(lambda _: asyncio.to_thread(change.apply), DashboardRequest())
         except RequestRefused as error:
             log.info("a confirmation was refused with status %d: %s", error.status, error.problem)
             await _send_problem_page(send, error, back)
+            return
+        if text:
+            await _send_page(send, 200, render_result(text, back))
             return
         await _send_response(send, 303, [(b"location", back.encode()), (b"cache-control", b"no-store")], b"")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from toolfold.dashboard.texts import show_name
-from toolfold.errors import ConfigError, ToolfoldError
+from toolfold.dashboard.confirmations import ProposedChange
+from toolfold.dashboard.texts import show_exact_line, show_name
+from toolfold.errors import ToolfoldError
 from toolfold.gateway.request_bodies import RequestRefused
 from toolfold.gateway.server import open_session
 from toolfold.gateway.status import read_statuses
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_CLIENTS = 200
 MAX_TOOLS = 2_000
+CLIENTS_PAGE = "/ui/clients"
 
 
 class ClientAdmin:
@@ -81,19 +83,23 @@ class ClientAdmin:
             "shown": [show_name(tool.name) for tool in turn.tools[:MAX_TOOLS]],
         }
 
-    def add(self, body: Mapping[str, Any]) -> Json:
-        """Create a client and return its token, which cannot be shown again. Raises RequestRefused."""
-        toolsets = body.get("toolsets")
+    def add(self, body: Mapping[str, Any]) -> ProposedChange:
+        """Propose a client; when it is confirmed, its token is shown, only once. Raises RequestRefused."""
+        name, toolsets = str(body.get("name") or ""), body.get("toolsets")
         if toolsets is not None and not (
             isinstance(toolsets, list) and toolsets and all(isinstance(each, str) for each in toolsets)
         ):
             raise RequestRefused(400, "toolsets must be a list of names.")
-        try:
+        self._runtime.toolsets().require(toolsets or ())
+
+        def create() -> str:
             self._runtime.toolsets().require(toolsets or ())
-            token = self._tokens.add(str(body.get("name") or ""), toolsets)
-        except (ConfigError, ToolfoldError) as error:
-            raise RequestRefused(409, str(error)) from None
-        return {"token": token}
+            return f"Copy the token now; it is not shown again: {self._tokens.add(name, toolsets)}"
+
+        everything = "all toolsets of the gateway, and the configured keys of model providers"
+        granted = everything if toolsets is None else ", ".join(toolsets)
+        details = {"Name of the client": show_name(name), "May use": show_exact_line(granted, 100_000)}
+        return ProposedChange("Create a token?", details, "Create the token", create, CLIENTS_PAGE)
 
     def revoke(self, name: str) -> Json:
         """Delete a client's token, scheduled jobs and allowed tools. Raises RequestRefused."""

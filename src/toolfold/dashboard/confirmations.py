@@ -1,4 +1,4 @@
-"""Changes that the user confirms on a page of their own, because they let a program run on this machine.
+"""Changes that the user confirms on a page of their own, because they start or admit a program.
 
 The dashboard's page can only propose such a change. The confirmation page shows exactly what will be done,
 and contains a token that is needed to do it, once. It has no scripts, and scripts of other pages cannot read
@@ -44,8 +44,11 @@ class ProposedChange:
     details: Mapping[str, str]
     """What exactly will be done, by its name; deceptive characters must be visible."""
     button: str
-    apply: Callable[[], object]
-    """Makes the change; blocks. Raises RequestRefused."""
+    apply: Callable[[], str]
+    """Makes the change and returns a text that is shown once, empty if there is none. Blocks.
+
+    Raises RequestRefused or ToolfoldError.
+    """
     back: str
     """The page of the dashboard that follows."""
 
@@ -114,6 +117,12 @@ def require_document_request(headers: Mapping[str, str]) -> None:
             "Nothing was changed: a change can be confirmed only in a current browser, over HTTPS or on this"
             " machine. Otherwise use the command line, for example `toolfold mcp add`.",
         )
+
+
+def render_result(text: str, back: str) -> str:
+    """Return the page that shows the text of a confirmed change."""
+    shown = f'<pre class="code wrap">{html.escape(text)}</pre>'
+    return render_page("Done", f'{shown}<p><a class="button" href="{html.escape(back)}">Back</a></p>')
 
 
 def render_page(title: str, body: str) -> str:

@@ -126,14 +126,15 @@ class ServerAdmin:
                 " environment variable NAME before you start Toolfold.",
             )
 
-        def write() -> None:
+        def write() -> str:
             self._require_free_name(name)
             self._write(f"mcp.servers.{name}", settings)
+            return ""
 
         return self._propose(f"Add the server {name}?", settings, "Add the server", write)
 
     def _propose(
-        self, title: str, settings: Mapping[str, Any], button: str, apply: Callable[[], None]
+        self, title: str, settings: Mapping[str, Any], button: str, apply: Callable[[], str]
     ) -> ProposedChange:
         """Return a change that lets a server with these settings run; the user sees all of them."""
         details = {"URL": str(settings["url"])} if settings.get("url") else {}
@@ -172,12 +173,13 @@ class ServerAdmin:
     def _propose_enabling(self, name: str) -> ProposedChange:
         confirmed = self._dump_settings(name)
 
-        def write() -> None:
+        def write() -> str:
             self._runtime.check_settings()  # the file may have been changed since
             self._require_server(name)
             if self._dump_settings(name) != confirmed:
                 raise RequestRefused(409, f"The settings of the server {name} have changed. Enable it again.")
             self._write(f"mcp.servers.{name}.enabled", True)
+            return ""
 
         shown = {key: value for key, value in redact_settings(confirmed).items() if key != "enabled"}
         shown = remove_known_secrets(shown, self._redact)

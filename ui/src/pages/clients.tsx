@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { get, post } from "../api";
+import { get, post, propose } from "../api";
 import { Badge, Card, Empty, Page, Problem, useData } from "../components";
 import { plural, whole } from "../format";
 
@@ -21,7 +21,7 @@ export function ClientsPage() {
   return (
     <Page title="Clients" about="Programs that use your tools through the gateway. A token decides which toolsets a client may use.">
       <Problem error={error} />
-      {data && <AddClient toolsets={data.toolsets} onDone={reload} />}
+      {data && <AddClient toolsets={data.toolsets} />}
       <Card title="Tokens">
         {data?.clients.length ? <ul class="rows">{data.clients.map((each) => <ClientRow key={each.name} client={each} onChange={reload} />)}</ul> : <Empty title="No tokens">Programs on this machine can connect without one. Other machines need a token.</Empty>}
       </Card>
@@ -37,20 +37,14 @@ export function ClientsPage() {
   );
 }
 
-function AddClient({ toolsets, onDone }: { toolsets: string[]; onDone: () => void }) {
+function AddClient({ toolsets }: { toolsets: string[] }) {
   const [name, setName] = useState("");
   const [chosen, setChosen] = useState<string[]>([]);
-  const [token, setToken] = useState("");
   const [error, setError] = useState<unknown>(null);
   const add = async (event: Event) => {
     event.preventDefault();
     try {
-      const made = await post<{ token: string }>("clients/add", { name, toolsets: chosen.length ? chosen : null });
-      setToken(made.token);
-      setName("");
-      setChosen([]);
-      setError(null);
-      onDone();
+      await propose("clients/add", { name, toolsets: chosen.length ? chosen : null });
     } catch (problem) {
       setError(problem);
     }
@@ -69,7 +63,6 @@ function AddClient({ toolsets, onDone }: { toolsets: string[]; onDone: () => voi
         <div class="whole"><Problem error={error} /></div>
         <div class="buttons whole"><button type="submit" class="primary">Create</button></div>
       </form>
-      {token && <div class="warn-text" role="status">Copy the token now; it is not shown again.<pre class="code wrap">{token}</pre></div>}
     </Card>
   );
 }
