@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -86,6 +89,16 @@ def test_full_disk_is_reported_as_such_and_nothing_of_the_transaction_is_kept(tm
     store.close()
 
 
+def test_any_fault_of_a_full_disk_is_reported_as_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+    assert "the disk is full" not in str(StoreFileError(str(tmp_path / "some.db"), error))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    assert "the disk is full" in str(StoreFileError(str(tmp_path / "some.db"), error))
+
+
 def test_recovery_keeps_readable_rows_and_sets_the_damaged_file_aside(tmp_path: Path) -> None:
     file = tmp_path / "sessions.db"
     fill(file)
@@ -105,6 +118,42 @@ def test_recovery_keeps_readable_rows_and_sets_the_damaged_file_aside(tmp_path: 
     store.close()
 
 
+def test_rows_between_damaged_places_are_recovered_with_their_ids(tmp_path: Path) -> None:
+    file = tmp_path / "some.db"
+    with contextlib.closing(connect(file)) as db:
+        db.execute("CREATE TABLE some (text TEXT)")
+        db.executemany("INSERT INTO some VALUES (?)", [(f"{n:04}" + "s" * 1500,) for n in range(1, 121)])
+        db.execute("DELETE FROM some WHERE rowid % 7 = 0")
+    pages = find_session_pages(file)
+    damaged = [pages[0], pages[9], pages[12], pages[-1]]
+    content = file.read_bytes()
+    lost = {
+        int(each)
+        for number in damaged
+        for each in re.findall(rb"(\d{4})ssss", content[number * PAGE_BYTES : (number + 1) * PAGE_BYTES])
+    }
+    for number in damaged:
+        damage_page(file, number)
+    recover_file(file)
+    with contextlib.closing(connect(file)) as db:
+        kept = {(row[0], int(row[1][:4])) for row in db.execute("SELECT rowid, text FROM some")}
+    assert kept == {(n, n) for n in range(1, 121) if n % 7 and n not in lost}
+
+
+def test_table_with_a_damaged_definition_does_not_prevent_recovery_of_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "some.db"
+    with contextlib.closing(connect(file)) as db:
+        db.execute("CREATE TABLE bad (text TEXT)")
+        db.execute("CREATE TABLE good (text TEXT)")
+        db.execute("INSERT INTO good VALUES ('kept')")
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_master SET sql = 'CREATE TABLE bad (' WHERE name = 'bad'")
+    assert find_damage(file)
+    recover_file(file)
+    with contextlib.closing(connect(file)) as db:
+        assert db.execute("SELECT text FROM good").fetchone()[0] == "kept"
+
+
 def test_recovery_of_an_undamaged_file_loses_nothing(tmp_path: Path) -> None:
     file = tmp_path / "sessions.db"
     fill(file)
@@ -114,7 +163,15 @@ def test_recovery_of_an_undamaged_file_loses_nothing(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("command", [("sessions", "list"), ("run", "hello", "--model", "scripted:none.json")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("sessions", "list"),
+        ("run", "hello", "--model", "scripted:none.json"),
+        ("chat", "--model", "scripted:none.json"),
+        ("doctor",),
+    ],
+)
 def test_commands_report_a_damaged_file_without_a_traceback_and_work_after_its_recovery(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -124,12 +181,13 @@ def test_commands_report_a_damaged_file_without_a_traceback_and_work_after_its_r
     monkeypatch.setenv("TOOLFOLD_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
     (tmp_path / "none.json").write_text('{"steps": ["Done."]}')
     file = tmp_path / "home" / "state" / "sessions.db"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"this is no database" * 400)
     assert run(command) == 1
-    shown = capfd.readouterr().err
+    shown = "".join(capfd.readouterr())
     assert "Traceback" not in shown
     assert "toolfold store recover" in shown
     assert run(("store", "recover")) == 0

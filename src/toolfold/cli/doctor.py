@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import re
+import sqlite3
 import stat
 import sys
 from collections.abc import Iterator, Sequence
@@ -109,6 +110,7 @@ def command(invocation: Invocation, seconds: float, as_json: bool) -> int:
             *_terminal_findings(config, places.result(), clean_advice),
             *_check_secrets(config),
             *_check_file_permissions(config),
+            *_check_store_files(config),
         ]
     return _print_report(findings, servers, _build_redaction(config), as_json)
 
@@ -373,6 +375,20 @@ def _check_file_permissions(config: Config) -> Iterator[DoctorFinding]:
     yield from bad or [
         DoctorFinding("ok", "files", "only you can read Toolfold's private files and change its settings")
     ]
+
+
+def _check_store_files(config: Config) -> Iterator[DoctorFinding]:
+    """Report damaged or unusable files in which state is stored."""
+    from toolfold.store.recovery import find_damage, list_store_files
+
+    for file in list_store_files(config.paths.state_dir):
+        try:
+            damage = find_damage(file)
+        except (OSError, sqlite3.Error) as error:
+            yield DoctorFinding("warn", "store", f"{file} could not be checked: {error}")
+            continue
+        if damage:
+            yield DoctorFinding("fail", "store", f"{file} is damaged: {damage}", "toolfold store recover")
 
 
 def _find_readable_files(config: Config) -> Iterator[DoctorFinding]:

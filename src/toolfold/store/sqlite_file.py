@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -18,12 +19,14 @@ from toolfold.errors import ToolfoldError
 BUSY_TIMEOUT_S = 10.0
 """How long a statement waits for another process that writes to the file."""
 _RETRY_INTERVAL_S = 0.01
+_MIN_FREE_BYTES = 64 * 1024  # SQLite's shared memory file has 32 KiB
 _DAMAGED = "is damaged: {error}. `toolfold store recover` sets it aside and keeps what can still be read"
+_FULL = "cannot be written: the disk is full. Free some space, then try again"
 _UNUSABLE = "cannot be read or written: {error}. Check the disk, and the permissions of the file"
 _FAULTS = {
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
-    sqlite3.SQLITE_FULL: "cannot be written: the disk is full. Free some space, then try again",
+    sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_IOERR: _UNUSABLE,
     sqlite3.SQLITE_CANTOPEN: _UNUSABLE,
     sqlite3.SQLITE_READONLY: _UNUSABLE,
@@ -40,7 +43,15 @@ class StoreFileError(ToolfoldError, sqlite3.OperationalError):
     def __init__(self, file: str, error: sqlite3.Error) -> None:
         self.sqlite_errorcode = getattr(error, "sqlite_errorcode", 0)
         problem = _FAULTS.get(self.sqlite_errorcode & 0xFF, _UNUSABLE)
+        if problem is _UNUSABLE and _is_disk_full(file):  # such as SQLITE_IOERR_SHMSIZE
+            problem = _FULL
         super().__init__(f"{file} {problem.format(error=error)}.")
+
+
+def _is_disk_full(file: str) -> bool:
+    with contextlib.suppress(OSError):
+        return shutil.disk_usage(Path(file).parent).free < _MIN_FREE_BYTES
+    return False
 
 
 def is_damage(error: sqlite3.Error) -> bool:
