@@ -105,11 +105,18 @@ def test_tool_search_result_has_name_and_source_and_description_and_parameters_o
                 "name": "invoice_create",
                 "source": "desk",
                 "description": "Create an invoice.",
-                "signature": "invoice_create(customer: string, euros?: number)",
+                "signature": "(customer: string, euros?: number)",
             }
         ],
         "total_available": 5,
     }
+
+
+def test_tool_search_result_names_the_source_of_a_tool_only_if_its_name_does_not() -> None:
+    named = make_tool("sky_weather", "The weather.", source=Source("mcp", "Sky"))
+    client = BridgeClient([named, *TOOLS])
+    assert "source" not in client.search("sky_weather", limit=1)["matches"][0]
+    assert client.search("weather_today", limit=1)["matches"][0]["source"] == "sky"
 
 
 def test_tool_search_says_that_a_tool_already_in_the_request_can_be_called_directly(
@@ -256,7 +263,7 @@ def test_description_in_a_search_result_mentions_only_granted_tools() -> None:
     )
     (match,) = BridgeClient([*TOOLS, mail]).search("mail_send", limit=1)["matches"]
     assert match["description"] == "Mails."
-    assert match["signature"] == "mail_send()"
+    assert match["signature"] == "()"
 
 
 @check_cases(

@@ -40,7 +40,7 @@ def test_tool_signature_puts_required_parameters_first_and_contains_types_and_en
         "required": ["repo", "title"],
     }
     assert render_signature(schema, "create_issue") == (
-        'create_issue(repo: string, title: string, state?: "open"|"closed", labels?: string[])'
+        "create_issue(repo: string, title: string, state?: 'open'|'closed', labels?: string[])"
     )
 
 
@@ -55,9 +55,10 @@ def test_tool_signature_puts_required_parameters_first_and_contains_types_and_en
         ({"type": "string", "format": "date"}, "string<date>"),
         ({"type": ["string", "null"]}, "string|null"),
         ({"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "integer"}]}, "integer|string"),
-        ({"type": "array", "items": {"enum": ["a", 1]}}, '("a"|1)[]'),
+        ({"type": "array", "items": {"enum": ["a", 1]}}, "('a'|1)[]"),
         ({"type": "array"}, "any[]"),
-        ({"const": "fixed"}, '"fixed"'),
+        ({"const": "fixed"}, "'fixed'"),
+        ({"enum": ["it's", 'a "b"', "c\\d"]}, '"it\'s"|"a \\"b\\""|"c\\\\d"'),
         ({"allOf": [{"type": "string"}]}, "string"),
         (
             {"type": "object", "properties": {"a": {}, "b": {"type": "string"}}, "required": ["b"]},
@@ -77,6 +78,48 @@ def test_type_and_default_of_a_parameter_are_abbreviated_in_a_tool_signature(
     schema: Any, written: str
 ) -> None:
     assert render_optional(p=schema) == f"p?: {written}"
+
+
+@check_cases(
+    ("schema", "written"),
+    [
+        ({"type": "string", "pattern": "^INV-[0-9]+$"}, "string</^INV-[0-9]+$/>"),
+        ({"type": "string", "format": "email", "maxLength": 64}, "string<email, ..64 chars>"),
+        ({"type": "string", "minLength": 20}, "string<20.. chars>"),
+        ({"type": "string", "minLength": 1}, "string"),
+        ({"type": "string", "maxLength": 4000}, "string"),
+        ({"type": "string", "pattern": "x" * 500, "maxLength": 9}, f"string</{'x' * 60}…/>"),
+        ({"type": "string", "pattern": "a\nb\u202e"}, "string</a b />"),
+        ({"type": ["string", "null"], "pattern": "^[A-Z]{2}$"}, "string</^[A-Z]{2}$/>|null"),
+        ({"type": "integer", "minimum": 1, "maximum": 100, "default": 20}, "integer<1..100> = 20"),
+        ({"type": "integer", "minimum": 0}, "integer"),
+        ({"type": "number", "minimum": -90.5}, "number<-90.5..>"),
+        ({"type": "number", "maximum": 10**400}, "number"),
+        ({"type": "integer", "maximum": True, "minimum": "1"}, "integer"),
+        (
+            {"type": "array", "items": {"type": "string", "pattern": "^a"}, "maxItems": 5},
+            "string</^a/>[]<..5 items>",
+        ),
+        ({"type": "array", "minItems": 2}, "any[]<2.. items>"),
+    ],
+)
+def test_rules_that_a_first_call_could_break_are_part_of_a_tool_signature(schema: Any, written: str) -> None:
+    assert render_optional(p=schema) == f"p?: {written}"
+
+
+def test_signature_says_which_optional_parameters_a_call_needs_one_of() -> None:
+    sizes = {"width": {"type": "integer"}, "height": {"type": "integer"}}
+    needed = {"properties": sizes, "anyOf": [{"required": ["width"]}, {"required": ["height"]}]}
+    assert render_signature(needed) == "go(width?: integer, height?: integer) needs width or height"
+    assert "needs" not in render_signature({"properties": sizes, "anyOf": [{"required": ["width"]}, {}]})
+
+
+def test_signatures_of_the_sample_tools_contain_the_pattern_of_every_required_parameter() -> None:
+    for tool in sample_catalog():
+        written = signature(tool)
+        for name in tool.parameters.get("required", ()):
+            pattern = tool.parameters["properties"][name].get("pattern", "")
+            assert pattern in written, (tool.name, name)
 
 
 def test_local_schema_references_are_resolved_in_tool_signatures() -> None:
@@ -138,7 +181,17 @@ def test_signature_of_every_sample_tool_is_one_printable_line_within_the_length_
 KEYS = st.sampled_from(
     [
         *("type", "properties", "items", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "default"),
-        *("required", "additionalProperties", "format", "string", "object", "array"),
+        *(
+            "required",
+            "additionalProperties",
+            "format",
+            "pattern",
+            "maximum",
+            "maxItems",
+            "string",
+            "object",
+            "array",
+        ),
         *("#", "#/properties/a", "a"),
     ]
 )

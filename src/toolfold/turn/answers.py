@@ -170,15 +170,15 @@ def _invalid_arguments(bridge: str, problem: str) -> InvalidArguments:
 
 
 def _render_match(turn: Turn, tool: Tool, visible: bool) -> Json:
-    adapted = _adapt_to_turn(turn, tool)
-    match = {
-        "name": tool.name,
-        "source": source_name(tool),
-        "description": to_single_line(adapted.description, MAX_DESCRIPTION_CHARS),
-    }
+    """Return a hit: what tells it from others, and how to call it. Nothing is said twice: it costs tokens."""
+    adapted, source = _adapt_to_turn(turn, tool), source_name(tool)
+    match = {"name": tool.name}
+    if not tool.name.casefold().startswith(source.casefold()):
+        match["source"] = source
+    match["description"] = to_single_line(adapted.description, MAX_DESCRIPTION_CHARS)
     if visible:
         return {**match, "note": "You have this tool: call it directly."}
-    return {**match, "signature": signature(adapted)}
+    return {**match, "signature": signature(adapted).removeprefix(tool.name)}
 
 
 def _adapt_to_turn(turn: Turn, tool: Tool) -> Tool:

@@ -1,6 +1,7 @@
 """Render a tool's parameters on one line, short for search results but sufficient for a call.
 
-`create_issue(repo: string, title: string, labels?: string[], state?: "open"|"closed")`. What does not fit
+`create_issue(repo: string, key: string</^[A-Z]+$/>, labels?: string[]<..5 items>, state?: 'open'|'closed')`.
+Rules that a first call could break are in angle brackets: format, pattern, length, range. What does not fit
 is cut with "…". Schemas are untrusted: every step is counted, and references are followed only inside the
 schema.
 """
@@ -8,6 +9,7 @@ schema.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -20,8 +22,13 @@ _MAX_STEPS = 300
 _MAX_DEPTH = 4
 _MAX_VALUES = 12
 _MAX_VALUE_CHARS = 40
+_MAX_PATTERN_CHARS = 60
+_MAX_TEXT_CHARS = 200
+"""Texts that may be longer than this are written without their maximum length: few exceed it."""
+_MAX_NUMBER = 1e15
 _ELLIPSIS = "…"
 _PLAIN_NAME = re.compile(r"[A-Za-z_$][\w$.-]{0,63}", re.A)
+_QUOTED = re.compile(r"['\"\\]")
 _SCALARS = (str, int, float, bool)
 
 
@@ -40,7 +47,7 @@ def signature(tool: Tool) -> str:
             break
         room -= len(text) + 2
         written.append(text)
-    return f"{tool.name}({', '.join(written)})"
+    return f"{tool.name}({', '.join(written)}){_render_alternatives(tool.parameters)}"
 
 
 class _SignatureWriter:
@@ -98,15 +105,14 @@ class _SignatureWriter:
     def _render_type(self, kind: Any, schema: Json, depth: int) -> str:
         if kind == "array":
             items = self.type(schema.get("items"), depth + 1)
-            return f"({items})[]" if "|" in items or "&" in items else f"{items}[]"
+            written = f"({items})[]" if "|" in items or "&" in items else f"{items}[]"
+            return written + _render_rules(_render_range(schema, "minItems", "maxItems", " items"))
         if kind == "object":
             return self._render_object(schema, depth)
-        if (
-            kind == "string"
-            and isinstance(schema.get("format"), str)
-            and _PLAIN_NAME.fullmatch(schema["format"])
-        ):
-            return f"string<{schema['format']}>"
+        if kind == "string":
+            return f"string{_render_rules(*_string_rules(schema))}"
+        if kind in ("integer", "number"):
+            return f"{kind}{_render_rules(_render_range(schema, 'minimum', 'maximum'))}"
         return kind if isinstance(kind, str) and _PLAIN_NAME.fullmatch(kind) else "any"
 
     def _render_object(self, schema: Json, depth: int) -> str:
@@ -125,6 +131,53 @@ class _SignatureWriter:
         return (
             resolve_pointer(self._root, reference[1:]) if reference == "#" or reference[:2] == "#/" else None
         )
+
+
+def _render_rules(*rules: str) -> str:
+    """Return the rules for a value in angle brackets; empty if there are none."""
+    written = ", ".join(filter(None, rules))
+    return f"<{written}>" if written else ""
+
+
+def _string_rules(schema: Json) -> Iterator[str]:
+    """Yield the format, the pattern and the length that a text must have."""
+    if isinstance(form := schema.get("format"), str) and _PLAIN_NAME.fullmatch(form):
+        yield form
+    if isinstance(pattern := schema.get("pattern"), str) and pattern:
+        cut = pattern[:_MAX_PATTERN_CHARS] + (_ELLIPSIS if pattern[_MAX_PATTERN_CHARS:] else "")
+        yield f"/{''.join(char if char.isprintable() else ' ' for char in cut)}/"
+    elif _as_number(schema.get("maxLength"), math.inf) <= _MAX_TEXT_CHARS or "minLength" in schema:
+        yield _render_range(schema, "minLength", "maxLength", " chars")
+
+
+def _render_range(schema: Json, low: str, high: str, unit: str = "") -> str:
+    """Return a range such as `1..100`; empty if it only says that a value is not negative or not empty."""
+    least, most = _as_number(schema.get(low), None), _as_number(schema.get(high), None)
+    if most is None and (least is None or 0 <= least <= 1):
+        return ""
+    written = (
+        "" if each is None else f"{each:g}" if abs(each) < 1e6 else str(each) for each in (least, most)
+    )
+    return f"{'..'.join(written)}{unit}"
+
+
+def _as_number(value: Any, otherwise: Any) -> Any:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if is_number and abs(value) < _MAX_NUMBER else otherwise
+
+
+def _render_alternatives(schema: Json) -> str:
+    """Return which optional parameters a call needs at least one of, as ` needs width or height`."""
+    for key in ("anyOf", "oneOf"):
+        choices = get_list(schema, key)[:_MAX_VALUES]
+        needed = [
+            get_list(each, "required")[:_MAX_VALUES] if isinstance(each, dict) else [] for each in choices
+        ]
+        if needed and all(names and all(isinstance(name, str) for name in names) for names in needed):
+            return " needs " + " or ".join(
+                " + ".join(_render_name(n, True) for n in names) for names in needed
+            )
+    return ""
 
 
 def _render_name(name: str, required: bool) -> str:
@@ -146,6 +199,8 @@ def _render_value(value: Any) -> str:
         return "object" if isinstance(value, dict) else "array"
     if isinstance(value, str) and len(value) > _MAX_VALUE_CHARS:
         written = json.dumps(value[:_MAX_VALUE_CHARS], ensure_ascii=False)[:-1] + _ELLIPSIS
+    elif isinstance(value, str) and value.isprintable() and not _QUOTED.search(value):
+        return f"'{value}'"  # inside of JSON, double quotes would be escaped
     else:
         written = json.dumps(value, ensure_ascii=False)[: _MAX_VALUE_CHARS * 2]
     return "".join(char if char.isprintable() else " " for char in written)
