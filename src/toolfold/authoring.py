@@ -23,6 +23,7 @@ from toolfold.model import (
     Handler,
     Json,
     Meaning,
+    Precheck,
     Source,
     Tool,
     freeze,
@@ -65,6 +66,7 @@ def build_tool(
     standalone: bool = False,
     timeout: float | None = None,
     adapt: Adapt | None = None,
+    precheck: Precheck | None = None,
     source: Source | None = None,
 ) -> Tool:
     """Build a tool from a schema and a handler. Raises InvalidTool with the reason."""
@@ -98,6 +100,7 @@ def build_tool(
         standalone=standalone,
         timeout=timeout,
         adapt=adapt,
+        precheck=precheck,
         source=source or Source(),
     )
 

@@ -116,11 +116,11 @@ class Dispatch:
         args = await self.hooks.run_before(tool, read(call.arguments), context, read)  # may refuse, rewrite
         args = self.validate.check(tool, args)  # schema check of the final arguments
         self.events.start(tool, args, context)
+        context = replace(context, nested=_NestedCalls(self, turn, context))
         await self.approval.require(tool, args, context)  # approval of the final arguments
         async with slot, self._watch_settings(tool, context) as watch:
             with self.events.follow_progress(tool, context) as report:
-                nested = _NestedCalls(self, turn, context)
-                context = replace(context, report_progress=report, nested=nested)
+                context = replace(context, report_progress=report)
                 result = await self._run_handler(turn, tool, call, args, context)
         result = _with_notice(result, watch.notice)
         return await self._run_post_hooks(turn, tool, args, result, context)

@@ -312,6 +312,7 @@ def _ignore_progress(message: str = "", progress: float | None = None, total: fl
 
 Handler = Callable[[Json, CallContext], Any]
 Check = Callable[[], Any]
+Precheck = Callable[[Json, CallContext], Any]
 Definition = Json
 
 
@@ -360,6 +361,8 @@ class Tool:
     timeout: float | None = None
     """Time limit in seconds, if it differs from the configured one."""
     adapt: Adapt | None = None
+    precheck: Precheck | None = None
+    """Function that raises CallError if a call will be refused in any case; runs before anyone is asked."""
     source: Source = Source()
 
     def __post_init__(self) -> None:

@@ -51,10 +51,15 @@ class ScheduledJobs:
 
         Of the draft, the schedule is a text; an empty time zone means the configured one.
         """
+        job = self.check(draft)
+        self.store.add_job(job, max_jobs=self.settings.max_jobs)
+        return job
+
+    def check(self, draft: Job) -> Job:
+        """Return the job that `create` would store. Raises ScheduleError or JobRejected."""
         zone = draft.zone or self.settings.time_zone or local_zone_name()
         job = self._plan(replace(draft, zone=zone, directory=draft.directory or str(self.directory)))
         self._check_text(job)
-        self.store.add_job(job, max_jobs=self.settings.max_jobs)
         return job
 
     def change(self, job_id: str, change: Callable[[Job], Job]) -> Job:

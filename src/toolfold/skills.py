@@ -93,7 +93,7 @@ class SkillLibrary:
 
     def find_own_skill(self, name: str) -> Skill:
         """Return a writable skill from the user's own directory. Raises CallError if there is none."""
-        directory = self._own_directory(name, must_exist=True)
+        directory = self.require_own_directory(name)
         skill = self.find_skill(name)
         if skill.directory != directory:  # the file's front matter has another name than its directory
             raise CallError(
@@ -125,7 +125,7 @@ class SkillLibrary:
         """Create a skill, or replace its instructions, in the user's own directory."""
         if not _NAME.fullmatch(name):
             raise CallError(f"{shorten(name, 80)!r} is not a valid skill name: use a-z, 0-9 and hyphens.")
-        directory = self._own_directory(name, must_exist=replace)
+        directory = self.require_own_directory(name, must_exist=replace)
         line = " ".join(description.split())
         if not line or len(line) > MAX_DESCRIPTION_CHARS:
             raise CallError(f"The description must have 1 to {MAX_DESCRIPTION_CHARS:,} characters.")
@@ -147,9 +147,10 @@ class SkillLibrary:
 
     def delete_skill(self, name: str) -> None:
         """Delete a skill in the user's own directory, with all its files."""
-        shutil.rmtree(self._own_directory(name, must_exist=True))
+        shutil.rmtree(self.require_own_directory(name))
 
-    def _own_directory(self, name: str, *, must_exist: bool) -> Path:
+    def require_own_directory(self, name: str, *, must_exist: bool = True) -> Path:
+        """Return the directory of a user's skill. Raises CallError if it is missing or, if new, taken."""
         directory = self.own / name
         exists = directory.is_dir() and not directory.is_symlink() and (directory / SKILL_FILE).is_file()
         if must_exist and not (_NAME.fullmatch(name) and exists):
@@ -170,7 +171,7 @@ class SkillLibrary:
                 f"{shorten(path, 100)!r} cannot be used: give a path such as scripts/build.py, in scripts,"
                 " references or assets."
             )
-        directory = self._own_directory(name, must_exist=True)
+        directory = self.require_own_directory(name)
         target = directory / path
         if not target.parent.resolve().is_relative_to(directory.resolve()) or target.is_symlink():
             raise CallError(f"{path!r} leads outside the skill through a symbolic link.")

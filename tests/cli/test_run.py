@@ -235,6 +235,7 @@ class TestApproval:
         model = write_script(call("terminal", command="git clean -fdx; rm -rf ./build"), "Removed.")
         refused = toolfold("run", "Go", "--model", model)
         assert refused.code == 7
+        assert "--yes" in refused.err
         assert Path("build/old").exists()
         allowed = toolfold("run", "Go", "--yes", "--model", model)
         assert allowed.code == 0, allowed.err
@@ -249,6 +250,7 @@ class TestApproval:
         done = toolfold("run", "Go", "--yes", "--model", model)
         assert done.code == 7
         assert "✗ refused:" in done.err
+        assert "--yes" not in done.err  # it would not help
 
     def test_run_with_option_yes_refuses_commands_that_change_toolfold_settings(
         self, toolfold: Toolfold, write_script: WriteScript, home: Path

@@ -24,7 +24,7 @@ from toolfold.approval.prompting import PendingQuestions, ask
 from toolfold.approval.session_variables import SessionVariables
 from toolfold.approval.smart import SmartApproval
 from toolfold.errors import ConfigError, Refused
-from toolfold.loops import EventLoops
+from toolfold.loops import MAX_CHECK_THREADS, EventLoops
 from toolfold.model import (
     ANONYMOUS_CLIENT,
     MCP_SOURCE,
@@ -44,6 +44,7 @@ __all__ = ["Approval", "ApprovalPreview", "QuestionEvents"]
 
 # Judging takes about 1 µs per character: longer text is judged in a thread, not in the event loop.
 MAX_INLINE_CHARS = 4_096
+PRECHECK_TIMEOUT_S = 30.0
 # Tools that an application registers itself are unknown to `toolfold approvals allow`.
 _KNOWN_TO_COMMAND_LINE = frozenset({"builtin", "plugin", MCP_SOURCE})
 _DO_NOT_RETRY = "Do not retry it unless the user asks you to."
@@ -143,11 +144,12 @@ class Approval:
         return ApprovalPreview(analysis, self._chain.decide(analysis, ""), asks)
 
     async def require(self, tool: Tool, args: Json, context: CallContext) -> None:
-        """Return if the tool call may run; raise Refused if it may not."""
+        """Return if the tool call may run; raise Refused, or the tool's own CallError, if it may not."""
         task = (context.session_id, context.task_id or "", tool.name, str(args.get("task") or ""))
         analysis = await self._analyze_call(tool, args, self._variables.get_variables(task))
         decision = self._chain.decide(analysis, context.session_id, context.caller)
         if decision is None:
+            await self._run_precheck(tool, args, context)
             decision = await self._ask_for_approval(analysis, context)
         if decision.decided_by is DecidedBy.ISOLATED:
             log.info(
@@ -166,6 +168,13 @@ class Approval:
         if _count_text(args) <= MAX_INLINE_CHARS:
             return self._analyzer.analyze(tool, args, variables)
         return await self._loops.run_in_thread(lambda: self._analyzer.analyze(tool, args, variables))
+
+    async def _run_precheck(self, tool: Tool, args: Json, context: CallContext) -> None:
+        """Raise the tool's CallError if its handler would refuse the call even after approval."""
+        if tool.precheck is not None:
+            await self._loops.call_with_timeout(
+                PRECHECK_TIMEOUT_S, tool.precheck, copy.deepcopy(args), context, max_threads=MAX_CHECK_THREADS
+            )
 
     async def _ask_for_approval(self, analysis: CallAnalysis, context: CallContext) -> Decision:
         if self._started_by_tool_call:  # then the tool call itself could answer

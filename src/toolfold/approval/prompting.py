@@ -22,8 +22,9 @@ from toolfold.model import Answer, ApprovalRequest, Approver
 
 log = logging.getLogger(__name__)
 
-__all__ = ["PendingQuestions", "QuestionUnanswered", "UntrustedClient", "ask"]
+__all__ = ["NOBODY_ASKED", "PendingQuestions", "QuestionUnanswered", "UntrustedClient", "ask"]
 
+NOBODY_ASKED = "nobody could be asked for approval"
 _ANSWER_GRACE_S = 5.0
 
 
@@ -50,7 +51,7 @@ async def ask(
 ) -> Decision:
     """Ask the approver whether a tool call may run, and return the answer as a decision."""
     if approver is None:
-        return Decision(False, DecidedBy.NOBODY, f"{request.reason}, and nobody could be asked for approval")
+        return Decision(False, DecidedBy.NOBODY, f"{request.reason}, and {NOBODY_ASKED}")
     try:
         returned = await loops.call_with_timeout(seconds, approver, request, max_threads=MAX_CHECK_THREADS)
     except CallTimeout:

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 EXIT_LIMIT, EXIT_PROVIDER, EXIT_REFUSED = 5, 6, 7
 MAX_MESSAGE_CHARS = 5_000_000
 
+_UNASKED = (
+    "calls were refused because nobody could be asked. Run this command in a terminal to be asked, or with"
+    " --yes to allow them."
+)
 _EPILOG = """\b
 Exit codes:
   0    the model answered
@@ -100,15 +104,20 @@ def _run(
 
 async def _run_turn(agent: Agent, message: str, printer: TurnPrinter) -> int:
     """Run one agent turn for the message, print its events and return the exit code."""
+    from toolfold.approval.prompting import NOBODY_ASKED
+
     printer.start(agent.session_id)
     code = EXIT_FAILED
-    refused = False
+    refused = unasked = False
     with interrupt_on_signals(agent.interrupt):
         async for event in agent.stream(message, sub_agents=True):
             printer.print(event)
-            refused = refused or (isinstance(event, ToolFinished) and event.refused)
+            if isinstance(event, ToolFinished) and event.refused:
+                refused, unasked = True, unasked or NOBODY_ASKED in (event.error or "")
             if isinstance(event, TurnFinished) and event.session_id == agent.session_id:
                 code = find_exit_code(event, refused=refused)
+    if unasked:
+        print_note(f"[yellow]note:[/yellow] {_UNASKED}")
     return code
 
 

@@ -79,6 +79,14 @@ class Workspace:
             )
         raise CallError(f"{_quote_path(path)} is outside the workspace. {_describe_roots(roots)}")
 
+    def resolve_for_writing(self, path: str | Path) -> Path:
+        """Return the real path of a file to write. Raises CallError if it may not be written."""
+        target = self.resolve(path)
+        require_unprotected(target, named=self._make_absolute(path))
+        if os.fspath(path).endswith("/"):
+            raise CallError(f"{_quote_path(path)} names a directory. Add the name of the file to write.")
+        return target
+
     def relative(self, path: Path) -> str:
         """Return a workspace path in a short form for use in the model's next call."""
         inside = path.relative_to(self.root) if path.is_relative_to(self.root) else path
@@ -101,10 +109,7 @@ class Workspace:
 
     def write_atomically(self, path: str | Path, data: bytes, *, make_parents: bool = True) -> WriteResult:
         """Create or replace a file atomically: readers see either the old or the new content."""
-        target = self.resolve(path)
-        require_unprotected(target, named=self._make_absolute(path))
-        if os.fspath(path).endswith("/"):
-            raise CallError(f"{_quote_path(path)} names a directory. Add the name of the file to write.")
+        target = self.resolve_for_writing(path)
         with (
             self._explain_errors(target, self.roots),
             open_parent(target, self.roots, create=make_parents) as parent,

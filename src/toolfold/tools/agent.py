@@ -5,12 +5,13 @@ Without an agent that offers them, a call is answered with an error.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from toolfold.authoring import build_tool
 from toolfold.errors import CallError, NeedsAgent
-from toolfold.model import CallContext, Effect, Handler, Json, Source, Tool
+from toolfold.model import AgentServices, CallContext, Effect, Handler, Json, Source, Tool
 from toolfold.tools import Services
 
 _TODO: Json = {
@@ -147,6 +148,7 @@ def _build_agent_tool(
         toolset=toolset,
         schema=schema,
         handler=_make_handler(name),
+        precheck=_make_precheck(name),
         emoji=emoji,
         effects=effects,
         core=True,
@@ -155,10 +157,19 @@ def _build_agent_tool(
     )
 
 
-def _make_handler(name: str) -> Handler:
-    def run(args: Json, context: CallContext) -> Any:
+def _make_precheck(name: str) -> Callable[[Json, CallContext], AgentServices]:
+    def find_agent(_: Json, context: CallContext) -> AgentServices:
         if context.agent is None or name not in context.agent.offers:
             raise CallError(NOBODY_CAN_ANSWER) if name == "clarify" else NeedsAgent(name)
-        return context.agent.run(name, args)
+        return context.agent
+
+    return find_agent
+
+
+def _make_handler(name: str) -> Handler:
+    find_agent = _make_precheck(name)
+
+    def run(args: Json, context: CallContext) -> Any:
+        return find_agent(args, context).run(name, args)
 
     return run

@@ -115,6 +115,7 @@ def tools(services: Services) -> list[Tool]:
             effects=effects,
             judged_as=dict.fromkeys(schema["parameters"]["properties"], Meaning.NOTE),
             core=True,
+            precheck=browser.check_text if name in ("navigate", "type") else None,
             timeout=services.browser_timeout_s + OVERHEAD_TIMEOUT_S,
             synonyms=synonyms,
             source=SOURCE,
@@ -130,9 +131,13 @@ class BrowserTools:
     pool: BrowserPool
     outside_text: OutsideText
 
+    def check_text(self, args: Json, _: CallContext) -> None:
+        for name, label in (("url", "The URL"), ("text", "The text")):
+            self.outside_text.require_no_secret(args.get(name, ""), label)
+
     async def navigate(self, args: Json, context: CallContext) -> Json:
         url = args["url"]
-        self.outside_text.require_no_secret(url, "The URL")
+        self.check_text(args, context)
         state = await self.pool.use(_session_key(context), lambda tab: tab.navigate(url), opens=True)
         return await self._describe(state)
 
@@ -146,7 +151,7 @@ class BrowserTools:
 
     async def type_text(self, args: Json, context: CallContext) -> Json:
         text, submit = args["text"], args.get("submit", False)
-        self.outside_text.require_no_secret(text, "The text")
+        self.check_text(args, context)
         state = await self._use(context, lambda tab: tab.type_text(args["ref"], text, submit=submit))
         return await self._describe(state)
 

@@ -120,6 +120,7 @@ def tools(services: Services) -> list[Tool]:
             emoji="⏰",
             effects=(Effect.WRITE, Effect.SCHEDULE),
             judged_as=dict.fromkeys(_CRONJOB["parameters"]["properties"], Meaning.NOTE),
+            precheck=jobs.check_change,
             standalone=True,  # code in a loop could schedule many jobs with one approval
             synonyms=words,
             source=SOURCE,
@@ -164,11 +165,24 @@ class CronTools:
         marked: Json = mark_texts(described, self.outside_text.mark_untrusted)
         return marked
 
+    def check_change(self, args: Json, context: CallContext) -> None:
+        """Raise JobRejected or ScheduleError if the change of a job would be rejected."""
+        match args["action"]:
+            case "create":
+                self.jobs.check(self._draft(args, context))
+            case "update":
+                self._apply(self._find_changeable(args, context), args, context)
+            case "resume":
+                _require_keys(context)
+                self._find(args, context)
+            case _:
+                self._find(args, context)
+
     def change(self, args: Json, context: CallContext) -> Json:
         """Create, change, pause, resume or remove a scheduled job."""
         match args["action"]:
             case "create":
-                job = self._create(args, context)
+                job = self.jobs.create(self._draft(args, context))
             case "update":
                 job = self._update(args, context)
             case "pause":
@@ -183,7 +197,7 @@ class CronTools:
         note = {} if job.state != "active" or self.jobs.has_scheduler() else {"note": _NO_SCHEDULER}
         return {**self._describe(job, context), **note}
 
-    def _create(self, args: Json, context: CallContext) -> Job:
+    def _draft(self, args: Json, context: CallContext) -> Job:
         _require_keys(context)
         for name in ("schedule", "prompt"):
             if not args.get(name):
@@ -197,9 +211,9 @@ class CronTools:
             created_by=context.session_id,
             client=_name_client(context),
         )
-        return self.jobs.create(self._apply(draft, args, context))
+        return self._apply(draft, args, context)
 
-    def _update(self, args: Json, context: CallContext) -> Job:
+    def _find_changeable(self, args: Json, context: CallContext) -> Job:
         _require_keys(context)
         found = self._find(args, context)
         if found.directory != str(self.jobs.directory):
@@ -207,6 +221,10 @@ class CronTools:
                 "The job works in another directory than this session, so it cannot be changed from here."
                 " Create a new job, or let the user change it with `toolfold cron edit`."
             )
+        return found
+
+    def _update(self, args: Json, context: CallContext) -> Job:
+        found = self._find_changeable(args, context)
 
         def change(job: Job) -> Job:
             # Also limited by this session: it may have less than the one that created the job.

@@ -29,7 +29,7 @@ from toolfold.files import (
     require_size,
     require_text,
 )
-from toolfold.model import Adapt, CallContext, Definition, Effect, Handler, Json, Source, Tool
+from toolfold.model import Adapt, CallContext, Definition, Effect, Handler, Json, Precheck, Source, Tool
 from toolfold.tools import Services
 from toolfold.untrusted_text import PassageFinder, describe_untrusted_lines, find_nothing
 
@@ -125,6 +125,7 @@ def tools(services: Services) -> list[Tool]:
             files.read_file,
             "📖",
             Effect.READ,
+            precheck=files.check_reading,
             adapt=_mention_tool("search_files", "Use search_files to find the place to read."),
             synonyms=("open", "view", "show", "cat", "load"),
         ),
@@ -134,6 +135,7 @@ def tools(services: Services) -> list[Tool]:
             files.write_file,
             "💾",
             Effect.WRITE,
+            precheck=files.check_writing,
             adapt=_mention_tool("patch", "To change a part of a file use patch."),
             synonyms=("save", "create", "overwrite", "store"),
         ),
@@ -143,6 +145,7 @@ def tools(services: Services) -> list[Tool]:
             files.patch,
             "🩹",
             Effect.WRITE,
+            precheck=files.check_writing,
             adapt=_mention_tool("read_file", "Take `old` from read_file, without the line numbers."),
             synonyms=("edit", "change", "modify", "replace", "fix"),
         ),
@@ -152,6 +155,7 @@ def tools(services: Services) -> list[Tool]:
             files.search_files,
             "🔍",
             Effect.READ,
+            precheck=files.check_reading,
             adapt=_mention_tool("read_file", "Read around a match with read_file."),
             synonyms=("grep", "find", "locate", "look up", "glob"),
         ),
@@ -164,6 +168,12 @@ class FileTools:
 
     workspace: Workspace
     find_injections: PassageFinder = find_nothing
+
+    def check_reading(self, args: Json, context: CallContext) -> None:
+        self.workspace.resolve(args.get("path", "."), context.readable)
+
+    def check_writing(self, args: Json, _: CallContext) -> None:
+        self.workspace.resolve_for_writing(args["path"])
 
     def read_file(self, args: Json, context: CallContext) -> Json:
         path = self.workspace.resolve(args["path"], context.readable)
@@ -255,6 +265,7 @@ def _build_file_tool(
     emoji: str,
     effect: Effect,
     *,
+    precheck: Precheck,
     adapt: Adapt,
     synonyms: tuple[str, ...],
 ) -> Tool:
@@ -268,6 +279,7 @@ def _build_file_tool(
         parallel=effect is Effect.READ,
         core=True,
         adapt=adapt,
+        precheck=precheck,
         synonyms=synonyms,
         source=Source("builtin", "file"),
     )

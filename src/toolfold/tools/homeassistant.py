@@ -130,6 +130,7 @@ def tools(services: Services) -> list[Tool]:
                 each: Meaning.DEVICES if each == "domain" else Meaning.NOTE
                 for each in _SCHEMAS[name]["parameters"]["properties"]
             },
+            precheck=home.check_service if name == "ha_call_service" else None,
             timeout=services.homeassistant.timeout_seconds + OVERHEAD_TIMEOUT_S,
             synonyms=("smart home", "lights", "lamp", "thermostat", "heating", "sensor", "blinds", "switch"),
             source=SOURCE,
@@ -200,8 +201,18 @@ class HomeTools:
 
     async def call_service(self, args: Json, _: CallContext) -> Json:
         """Call a service and return the changed entities."""
-        domain, service = args["domain"], args["service"]
-        self._require_allowed(domain)
+        domain, service, data = args["domain"], args["service"], self.check_service(args, _)
+        client = self._client()
+        services = await client.list_services()
+        if service not in services.get(domain, {}):
+            known = ", ".join(sorted(services.get(domain, {}))[:50]) or f"none in {domain!r}"
+            raise ServiceRefused(f"There is no service {domain}.{service}. Known services: {known}.")
+        changed = await client.call_service(domain, service, data)
+        return {"called": f"{domain}.{service}", "changed": changed[:MAX_LISTED]}
+
+    def check_service(self, args: Json, _: CallContext) -> Json:
+        """Return the data for a service call. Raises an error if the call is not allowed."""
+        self._require_allowed(args["domain"])
         data = {**args.get("data", {})}
         if "entity_id" in args:
             data["entity_id"] = args["entity_id"]
@@ -210,13 +221,7 @@ class HomeTools:
                 f"The data for the service call has more than {MAX_DATA_CHARS:,} characters."
             )
         self.outside_text.require_no_secret(json.dumps(data, ensure_ascii=False), "The data")
-        client = self._client()
-        services = await client.list_services()
-        if service not in services.get(domain, {}):
-            known = ", ".join(sorted(services.get(domain, {}))[:50]) or f"none in {domain!r}"
-            raise ServiceRefused(f"There is no service {domain}.{service}. Known services: {known}.")
-        changed = await client.call_service(domain, service, data)
-        return {"called": f"{domain}.{service}", "changed": changed[:MAX_LISTED]}
+        return data
 
     def _require_allowed(self, domain: str) -> None:
         if domain in BLOCKED_DOMAINS and domain not in self.settings.allowed_domains:

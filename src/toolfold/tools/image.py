@@ -82,6 +82,7 @@ def tools(services: Services) -> list[Tool]:
                 **dict.fromkeys(_IMAGE_GENERATE["parameters"]["properties"], Meaning.NOTE),
                 "name": Meaning.PATH,
             },
+            precheck=images.check_call,
             timeout=services.images.timeout_seconds + OVERHEAD_TIMEOUT_S,
             synonyms=("draw", "paint", "picture", "illustration", "logo", "photo"),
             source=SOURCE,
@@ -105,10 +106,15 @@ class ImageTools:
             raise ImageFailed(f"The key of the image service is missing: set {self._key_variable()}.")
         return True
 
-    async def generate(self, args: Json, _: CallContext) -> Json:
-        """Generate images with the service and write them to the workspace."""
+    def check_call(self, args: Json, _: CallContext) -> None:
+        """Raise an error if the image cannot be requested, or not be written to the workspace."""
         self.check()
         self.outside_text.require_no_secret(args["prompt"], "The description")
+        self.workspace.resolve_for_writing(f"{args.get('name', 'image')}.png")
+
+    async def generate(self, args: Json, _: CallContext) -> Json:
+        """Generate images with the service and write them to the workspace."""
+        self.check_call(args, _)
         answer = await self._request(args)
         listed = answer.get("data" if self.settings.interface == "openai" else "images")
         entries = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []

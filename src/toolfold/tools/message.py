@@ -43,6 +43,7 @@ def tools(services: Services) -> list[Tool]:
             effects=(Effect.SEND, Effect.NETWORK),
             judged_as=dict.fromkeys(schema["parameters"]["properties"], Meaning.NOTE),
             core=True,
+            precheck=sender.find_url,
             timeout=services.messages.timeout_seconds + OVERHEAD_TIMEOUT_S,
             synonyms=("notify", "email", "chat", "tell", "post", "text"),
             source=SOURCE,
@@ -100,8 +101,7 @@ class MessageSender:
 
     def send(self, args: Json, _: CallContext) -> Json:
         name, text, title = args["target"], args["text"], args.get("title", "")
-        self.outside_text.require_no_secret(f"{title}\n{text}", "The message")
-        url = self._find_url(name)
+        url = self.find_url(args, _)
         import apprise
 
         with _silence_log():
@@ -120,8 +120,10 @@ class MessageSender:
             )
         return {"sent": True, "target": name}
 
-    def _find_url(self, name: str) -> str:
-        """Return the URL of a message target. Raises MessageFailed if the target or its URL is missing."""
+    def find_url(self, args: Json, _: CallContext) -> str:
+        """Return the URL of the message target. Raises an error if the message may not be sent to it."""
+        name = args["target"]
+        self.outside_text.require_no_secret(f"{args.get('title', '')}\n{args['text']}", "The message")
         target = self.settings.targets.get(name)
         if target is None:
             known = ", ".join(self.settings.targets)

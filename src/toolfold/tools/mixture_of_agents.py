@@ -69,6 +69,7 @@ def tools(services: Services) -> list[Tool]:
             emoji="🧩",
             effects=mixture.effects,
             judged_as={"prompt": Meaning.NOTE},
+            precheck=mixture.check_call,
             timeout=2 * services.mixture.timeout_seconds + OVERHEAD_TIMEOUT_S,
             standalone=True,  # code in a loop would multiply the cost
             synonyms=("ensemble", "second opinion", "consensus", "several models", "debate"),
@@ -99,10 +100,14 @@ class MixtureTools:
             self.models.check(model, "mixture.models")
         return True
 
-    async def answer(self, args: Json, context: CallContext) -> Json:
-        """Ask all models the question, then combine their answers with one model."""
+    def check_call(self, args: Json, _: CallContext) -> None:
+        """Raise an error if a model is missing, or the question contains a secret."""
         self.check()
         self.outside_text.require_no_secret(args["prompt"], "The question")
+
+    async def answer(self, args: Json, context: CallContext) -> Json:
+        """Ask all models the question, then combine their answers with one model."""
+        self.check_call(args, context)
         context.report_progress(f"asking {len(self.settings.models)} models")
         outcomes = await asyncio.gather(
             *(self._ask(model, args["prompt"], _SYSTEM) for model in self.settings.models)

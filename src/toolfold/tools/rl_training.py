@@ -99,6 +99,7 @@ def tools(services: Services) -> list[Tool]:
         "rl_get_results": (training.get_results, "🏁", read),
         "rl_list_runs": (training.list_runs, "📋", read),
     }
+    prechecks = {"rl_start_training": training.check_start, "rl_stop_training": training.check_stop}
     return [
         build_tool(
             name=name,
@@ -109,6 +110,7 @@ def tools(services: Services) -> list[Tool]:
             emoji=emoji,
             effects=effects,
             judged_as=dict.fromkeys(_SCHEMAS[name]["parameters"]["properties"], Meaning.NOTE),
+            precheck=prechecks.get(name),
             timeout=services.training.timeout_seconds + OVERHEAD_TIMEOUT_S,
             synonyms=("reinforcement learning", "fine-tune", "train", "GRPO", "reward"),
             source=SOURCE,
@@ -202,11 +204,21 @@ class TrainingTools:
         defaults = {key: each.default for key, each in environment.parameters.items()}
         return {**args, "parameters": {**defaults, **self._read_configured(name, environment), **given}}
 
+    def check_start(self, args: Json, _: CallContext) -> Json:
+        """Return the parameters of a run. Raises TrainingRejected if it cannot be started with them."""
+        environment = self._find_environment(args["environment"])
+        if environment.url:
+            self._trainer(environment)
+        return _check_parameters(environment, args.get("parameters", {}))
+
+    def check_stop(self, args: Json, _: CallContext) -> None:
+        """Raise TrainingRejected if there cannot be such a run."""
+        self._find_remote(_check_run_id(args["run"]))
+
     async def start(self, args: Json, _: CallContext) -> Json:
         """Start a training run, and return its id and parameters."""
-        name = args["environment"]
+        name, parameters = args["environment"], self.check_start(args, _)
         environment = self._find_environment(name)
-        parameters = _check_parameters(environment, args.get("parameters", {}))
         if environment.url:
             run = f"{REMOTE_PREFIX}:{name}:{await self._trainer(environment).start(name, parameters)}"
         else:

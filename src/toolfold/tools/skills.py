@@ -118,6 +118,7 @@ def tools(services: Services) -> list[Tool]:
             emoji="🛠️",
             effects=(Effect.WRITE, Effect.DESTRUCTIVE),
             judged_as=dict.fromkeys(_SKILL_MANAGE["parameters"]["properties"], Meaning.NOTE),
+            precheck=skills.check_change,
             synonyms=("save as skill", "new skill", "remember how", "teach"),
             source=SOURCE,
         ),
@@ -159,7 +160,7 @@ class SkillTools:
 
     def manage_skill(self, args: Json, _: CallContext) -> Json:
         action, name = args["action"], args["name"]
-        self._require_harmless(args)
+        self.check_change(args, _)
         if action in ("create", "edit"):
             self._write_skill(args)
         elif action == "delete":
@@ -169,6 +170,18 @@ class SkillTools:
         else:
             self.library.delete_file(name, _require(args, "file"))
         return {"done": action, "name": name}
+
+    def check_change(self, args: Json, _: CallContext) -> None:
+        """Raise an error if the text is dangerous, an argument is missing, or the skill is not the user's."""
+        self._require_harmless(args)
+        needed = {
+            "create": ("description", "instructions"),
+            "write_file": ("file", "content"),
+            "delete_file": ("file",),
+        }
+        for name in needed.get(args["action"], ()):
+            _require(args, name)
+        self.library.require_own_directory(args["name"], must_exist=args["action"] != "create")
 
     def _write_skill(self, args: Json) -> None:
         """Create a skill, or edit a skill and keep the fields that are not given."""

@@ -165,6 +165,7 @@ def tools(services: Services) -> list[Tool]:
                 "signal": Meaning.NOTE,
             },
             core=True,
+            precheck=processes.check_call,
             timeout=MAX_WAIT_S + OVERHEAD_TIMEOUT_S,
             synonyms=("background", "job", "daemon", "kill", "log", "signal"),
             source=SOURCE,
@@ -249,10 +250,25 @@ class ProcessTool:
 
     terminal: EnvironmentThread
 
-    async def act(self, args: Json, context: CallContext) -> Json:
-        action = args["action"]
+    def check_call(self, args: Json, _: CallContext) -> None:
+        """Raise an error if an argument is missing, or input cannot be checked with the earlier input."""
+        action, close = args["action"], args.get("close", False)
         if action != "list" and not args.get("process"):
             raise InvalidArguments(f"{action} needs the name of a process. Use action list to see the names.")
+        if action != "write":
+            return
+        if not args.get("data") and not close:
+            raise InvalidArguments("write needs data, or close.")
+        context = args.get("context") or {}
+        if "revision" not in context or bool(context.get("closes")) != close:
+            raise CallError(
+                "Nothing was written to the process:"
+                " the new input could not be checked together with the earlier input."
+            )
+
+    async def act(self, args: Json, context: CallContext) -> Json:
+        self.check_call(args, context)
+        action = args["action"]
         actions: dict[str, Callable[[Environment, Json], Awaitable[Json]]] = {
             "list": self._list_processes,
             "poll": self._poll_process,
@@ -293,17 +309,9 @@ class ProcessTool:
 
     async def _write_input(self, environment: Environment, args: Json) -> Json:
         data, close = args.get("data", ""), args.get("close", False)
-        if not data and not close:
-            raise InvalidArguments("write needs data, or close.")
-        context = args.get("context") or {}
-        if "revision" not in context or bool(context.get("closes")) != close:
-            raise CallError(
-                "Nothing was written to the process:"
-                " the new input could not be checked together with the earlier input."
-            )
         # The judged input must be the one that arrives: another call may have written since.
         await environment.processes.write(
-            args["process"], data.encode(errors="replace"), close=close, revision=context["revision"]
+            args["process"], data.encode(errors="replace"), close=close, revision=args["context"]["revision"]
         )
         return {"written": len(data)}
 

@@ -72,6 +72,7 @@ def tools(services: Services) -> list[Tool]:
             emoji="🔊",
             effects=speech.effects,
             judged_as={"path": Meaning.PATH, "text": Meaning.NOTE, "voice": Meaning.NOTE},
+            precheck=speech.check_call,
             timeout=services.speech.timeout_seconds + OVERHEAD_TIMEOUT_S,
             synonyms=("read aloud", "voice", "narrate", "audio", "say", "mp3"),
             source=SOURCE,
@@ -106,16 +107,22 @@ class SpeechTools:
             _find_program("espeak-ng" if backend == "espeak" else "piper")
         return True
 
-    async def speak(self, args: Json, _: CallContext) -> Json:
-        """Convert text to speech and write it to a workspace file."""
+    def check_call(self, args: Json, _: CallContext) -> None:
+        """Raise an error if the file may not be written, the voice is invalid, or a secret would be sent."""
         self.check()
-        path = args.get("path", "speech.wav")
+        path, voice = args.get("path", "speech.wav"), args.get("voice") or self.settings.voice
         if not str(path).lower().endswith(".wav"):
             raise SpeechFailed("The name of the audio file must end with .wav.")
-        self.workspace.resolve(path)  # refuse a wrong path before the work
-        voice = args.get("voice") or self.settings.voice
+        self.workspace.resolve_for_writing(path)
         if voice and not _VOICE.fullmatch(voice):
             raise SpeechFailed(f"{shorten(voice, 60)!r} is not the name of a voice.")
+        if self._choose_backend() == "remote":
+            self.outside_text.require_no_secret(args["text"], "The text")
+
+    async def speak(self, args: Json, _: CallContext) -> Json:
+        """Convert text to speech and write it to a workspace file."""
+        self.check_call(args, _)
+        path, voice = args.get("path", "speech.wav"), args.get("voice") or self.settings.voice
         backend = self._choose_backend()
         audio = await self._produce(backend, args["text"], voice)
         if not (audio.startswith(b"RIFF") and audio[8:12] == b"WAVE"):
@@ -141,7 +148,6 @@ class SpeechTools:
         from toolfold.internet.address_policy import AddressPolicy
         from toolfold.internet.service_client import ServiceClient
 
-        self.outside_text.require_no_secret(text, "The text")
         payload = {"model": self.settings.model, "voice": voice, "input": text, "response_format": "wav"}
         headers = {"Accept": "audio/wav"}
         if key := self._key():

@@ -75,6 +75,7 @@ def tools(services: Services) -> list[Tool]:
             emoji="👁️",
             effects=vision.effects,
             judged_as={"image": Meaning.NOTE, "question": Meaning.NOTE},
+            precheck=vision.check_call,
             timeout=services.vision.timeout_seconds + services.web.timeout_seconds + OVERHEAD_TIMEOUT_S,
             parallel=True,
             synonyms=("see", "photo", "screenshot", "picture", "ocr", "describe image", "recognise"),
@@ -104,11 +105,19 @@ class VisionTools:
         self.models.check(self._model, "vision.model or agent.model")
         return True
 
+    def check_call(self, args: Json, context: CallContext) -> None:
+        """Raise an error if the image is outside the workspace, or a text contains a secret."""
+        self.check()
+        self.outside_text.require_no_secret(args.get("question", ""), "The question")
+        if _is_url(args["image"]):
+            self.outside_text.require_no_secret(args["image"], "The URL")
+        else:
+            self.workspace.resolve(args["image"], context.readable)
+
     async def analyze(self, args: Json, context: CallContext) -> Json:
         """Send an image to the model and return its answer."""
-        self.check()
+        self.check_call(args, context)
         question = args.get("question", DEFAULT_QUESTION)
-        self.outside_text.require_no_secret(question, "The question")
         image = await self._load(args["image"], context)
         reply = await self.models.ask(
             self._model,
@@ -123,10 +132,10 @@ class VisionTools:
         return {"answer": await self.outside_text.mark(reply.text), "model": self._model}
 
     async def _load(self, image: str, context: CallContext) -> Media:
-        is_url = image.lower().startswith(("http://", "https://"))
-        if is_url:
-            self.outside_text.require_no_secret(image, "The URL")
-        data = await self._fetch(image) if is_url else await asyncio.to_thread(self._read, image, context)
+        if _is_url(image):
+            data = await self._fetch(image)
+        else:
+            data = await asyncio.to_thread(self._read, image, context)
         if len(data) > MAX_IMAGE_BYTES:
             raise VisionFailed(f"The image has more than {MAX_IMAGE_BYTES:,} bytes.")
         for signature, offset, mime_type in _SIGNATURES:
@@ -149,3 +158,7 @@ class VisionTools:
     @property
     def _model(self) -> str:
         return self.settings.model or self.models.default_model
+
+
+def _is_url(image: str) -> bool:
+    return image.lower().startswith(("http://", "https://"))

@@ -28,7 +28,7 @@ from toolfold.registry import Registry
 from toolfold.sources.openapi.api_file import locate_api_file, read_api
 from toolfold.sources.openapi.credentials import Credentials
 from toolfold.sources.openapi.operations import ApiOperation
-from toolfold.sources.openapi.requests import build_request
+from toolfold.sources.openapi.requests import ApiRequest, build_request
 from toolfold.sources.source_report import DISABLED, FAILED, LOADED, SourceReport
 from toolfold.tools import OutsideText
 
@@ -86,6 +86,7 @@ def build_api_tool(client: ApiClient, operation: ApiOperation) -> Tool:
         toolset=f"{TOOLSET_PREFIX}{client.name}",
         schema={"description": operation.description, "parameters": operation.parameters},
         handler=call,
+        precheck=lambda args, context: client.build_request(operation, args, context),
         requires_env=client.credentials.list_variables(operation.security),
         synonyms=operation.tags,
         effects=effects,
@@ -110,12 +111,7 @@ class ApiClient:
 
     async def call(self, operation: ApiOperation, args: Json, context: CallContext) -> Json | Content:
         """Send the request of an operation and return the response for the model."""
-        self.outside_text.require_no_secret(json.dumps(args, ensure_ascii=False), "The request")
-
-        def read_file(path: str) -> bytes:
-            return self._read_file(path, context)
-
-        plain = await asyncio.to_thread(build_request, operation, self.settings.url, args, read_file)
+        plain = await asyncio.to_thread(self.build_request, operation, args, context)
         request = self.credentials.add_to(plain, operation.security)
         # A redirect is followed without the body, so only a plain request can be repeated.
         redirects = MAX_REDIRECTS if operation.method in ("GET", "HEAD") else 0
@@ -128,6 +124,11 @@ class ApiClient:
             same_origin=True,
         )
         return await self._read_response(operation, document)
+
+    def build_request(self, operation: ApiOperation, args: Json, context: CallContext) -> ApiRequest:
+        """Return the request without credentials. Raises CallError if a value or file may not be sent."""
+        self.outside_text.require_no_secret(json.dumps(args, ensure_ascii=False), "The request")
+        return build_request(operation, self.settings.url, args, lambda path: self._read_file(path, context))
 
     def _read_file(self, path: str, context: CallContext) -> bytes:
         with self.workspace.open_for_reading(path, context.readable) as file:
