@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import secrets
 import string
+from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 from hypothesis import given
@@ -18,6 +22,7 @@ from toolfold.redaction import HIDDEN, Redaction
 from toolfold.redaction.commands import find_command_secrets
 from toolfold.redaction.secret_patterns import find_pattern_secrets
 
+ROOT = Path(__file__).parents[1]
 ALPHABET = string.ascii_letters + string.digits + " .,:;-_=+/%&\"'\\@#!\n\t\0é"
 SECRETS = st.lists(
     st.text(ALPHABET, min_size=8, max_size=60).filter(lambda s: "\0" not in s), min_size=1, max_size=4
@@ -130,6 +135,86 @@ def test_text_around_a_redacted_token_is_unchanged() -> None:
 )
 def test_ordinary_messages_are_not_changed_by_redaction(text: str) -> None:
     assert Redaction(["unrelated-secret"])(text) == text
+
+
+@check_cases(
+    "text",
+    [
+        "Set API_KEY and go on",
+        "Set API_KEY first.",
+        "set HASS_TOKEN, and homeassistant.url",
+        "Set DB_PASSWORD in .env, then start again",
+        "Set DAYTONA_API_KEY to a key from the dashboard.",
+        "a gateway on another machine requires a token: create one there",
+        "the next token: use `toolfold user disable`",
+        "tiktoken: downloads its data on first use",
+        "mcp.servers.git.env.GH_TOKEN contains a secret in plain text; toolfold config set x y",
+        "toolfold credentials set tickets TOKEN --user ann",
+        "the server has `credentials: per-user`.",
+        "`--token VARIABLE` names an environment variable",
+        "`--password=X` and `--password X`",
+        "export ANTHROPIC_API_KEY=…",
+        "http://127.0.0.1:8766/ui/#code=...",
+        "def main(url: str, token: str) -> None:",
+        'headers={"Authorization": f"Bearer {token}"}',
+        '{"Authorization": "Bearer {env:SOME_TOKEN}"}',
+        '{Authorization: "Bearer ${keyring:docs/my-token}"}',
+        "`${user:TOKEN:-none}`.",
+        "`WHERE token = ?`.",
+        "--private-key= --key-file= --limit=",
+        "PyJWT\n=====",
+        'client = Client(api_key=os.environ.get("API_KEY"))',
+    ],
+)
+def test_name_of_a_secret_without_a_value_is_not_changed_by_redaction(text: str) -> None:
+    assert Redaction()(text) == text
+
+
+@check_cases(
+    "text",
+    [
+        "set API_KEY Hunter2xyz and go on",
+        "SETX DB_PASSWORD Hunter2xyz",
+        "set -gx DB_PASSWORD {s}",
+        "my password: {s} thanks",
+        "the token: {s}",
+        "token: {s}, try again",
+        "token: {s} user: bob",
+        "token: {s}\nregion: north",
+        "PASSWORD=${PASSWORD:-{s}}",
+        "PASSWORD=${PASSWORD-{s}}",
+    ],
+)
+def test_value_beside_prose_or_in_a_default_is_redacted(text: str) -> None:
+    for secret in ("Hunter2xyz", "swordfish"):
+        assert secret not in Redaction()(text.replace("{s}", secret))
+
+
+def test_no_sentence_of_the_documentation_and_no_message_is_changed_by_redaction() -> None:
+    redact = Redaction(max_chars=100_000)
+    sentences = {*_read_sentences(), *_read_messages()}
+    assert len(sentences) > 10_000
+    assert [each for each in sentences if HIDDEN in redact(each) and HIDDEN not in each] == []
+
+
+def _read_sentences() -> Iterator[str]:
+    for file in (*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"):
+        for paragraph in file.read_text("utf-8").split("\n\n"):
+            yield from re.split(r"(?<=[.!?:])\s+(?=[A-Z`*])", paragraph)
+
+
+def _read_messages() -> Iterator[str]:
+    """Yield the strings in Toolfold's code, with `{name}` for the values in them."""
+    for file in (ROOT / "src" / "toolfold").rglob("*.py"):
+        if file.parent.name == "redaction":  # tables of programs
+            continue
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+                yield node.value
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(
+                    str(each.value) if isinstance(each, ast.Constant) else "{name}" for each in node.values
+                )
 
 
 @check_cases(

@@ -9,7 +9,7 @@ from itertools import pairwise
 from toolfold.redaction.command_lines import CommandLine, TextWord, split_commands
 from toolfold.redaction.executed_values import find_executed_values, is_expression
 from toolfold.redaction.program_secrets import BY_PROGRAM, SecretArguments
-from toolfold.redaction.secret_names import is_secret_name
+from toolfold.redaction.secret_names import is_password_name, is_secret_name
 from toolfold.redaction.spans import Span, literal_parts
 
 _ASSIGNMENT = re.compile(r"-{0,2}[A-Za-z_$][A-Za-z0-9_.:/-]{0,200}=")
@@ -18,6 +18,8 @@ _CLUSTER = re.compile(r"-[A-Za-z0-9]{2,12}")
 _NOT_A_VALUE = re.compile(r"-{1,2}[A-Za-z]")
 _BUILD_SECRET = re.compile(r"\bid=|\bsrc=|\btype=")  # docker build --secret id=npm,src=.npmrc
 _KEY_FILE = re.compile(r"[~./]\S*|\S+\.(?:pem|key|json|pub|p12|txt|ya?ml)")
+_PROSE = re.compile(r"[A-Za-z]?[a-z]{0,15}[.,:;!?)]{0,2}")
+_PASSWORD_PROSE = re.compile(r"[a-z]{1,16}[.,:;!?)]{0,2}")
 _MAX_ARGUMENTS = 120
 _PRINTING_PROGRAMS = frozenset(("echo", "printf", "print", "yes", "write-output"))
 _SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "fish", "python", "python3", "perl", "ruby", "node"))
@@ -159,8 +161,9 @@ def _find_in_operands(arguments: SecretArguments, words: Sequence[TextWord]) -> 
         for word in operands:
             yield from _find_in_login(word, arguments.login_separator)
     if arguments.are_named_values:
-        for name, value in pairwise(operands):
-            if _names_secret(name.text):
+        for number, (name, value) in enumerate(pairwise(operands[: arguments.max_operands])):
+            is_last = number + 2 == len(operands)
+            if _names_secret(name.text) and not _is_prose(name.text, value.text, is_last=is_last):
                 yield from _remaining_span(value, 0)
 
 
@@ -172,6 +175,15 @@ def _names_secret(name: str) -> bool:
     return (
         is_secret_name(name) or any(is_secret_name(part) for part in name.split(".")[:1]) or "oauth" in name
     )
+
+
+def _is_prose(name: str, value: str, *, is_last: bool) -> bool:
+    """Return True if a name and the word after it are part of a sentence: `Set API_KEY and go on`."""
+    if not name[-1:].isalnum():
+        return True
+    if is_password_name(name):
+        return _PASSWORD_PROSE.fullmatch(value) is not None and not (is_last and value.isalpha())
+    return _PROSE.fullmatch(value) is not None
 
 
 def _find_in_login(word: TextWord, sign: str) -> Iterator[Span]:

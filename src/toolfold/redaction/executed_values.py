@@ -16,7 +16,7 @@ _EXPANDED_AS_COMMAND = re.compile(
 )
 _ALIAS = re.compile(r"\balias[ \t]{1,8}(?:-[a-z]{1,4}[ \t]{1,8}){0,4}[A-Za-z_][\w.-]{0,80}=")
 _ASSIGNMENT = re.compile(r"(?<![A-Za-z0-9_])(?P<name>[A-Za-z_][A-Za-z0-9_]{0,80})=")
-_CALL = re.compile(r"[a-z_]{1,64}(?:\.[a-z_]{1,64}){1,8}[(\[].*", re.DOTALL)
+_CALL = re.compile(r"os\.(?:environ\.get|getenv)|[a-z_]{1,64}(?:\.[a-z_]{1,64}){1,8}[(\[].*", re.DOTALL)
 _PLACEHOLDER = re.compile(r"\?|%s|%\([a-z_]{1,64}\)s|\$\d{1,2}|\{\}")
 _TEST_COUNT = re.compile(r"\d{1,3}")
 

@@ -11,6 +11,9 @@ from toolfold.redaction.spans import split_words
 __all__ = ["BY_PROGRAM", "SecretArguments"]
 
 
+_MAX_OPERANDS = 120
+
+
 @dataclass(frozen=True, slots=True)
 class SecretArguments:
     """The arguments of one program that contain a secret.
@@ -34,6 +37,8 @@ class SecretArguments:
     """Indexes of the secret operands; negative ones count from the end."""
     min_operands: int = 1
     """Minimum number of operands for `operands` to apply."""
+    max_operands: int = _MAX_OPERANDS
+    """Number of operands, from the first, among which names and values are found."""
     required_flag: str = ""
     """A letter that must be among the short options for `operands` to apply."""
     are_pairs: bool = False
@@ -225,7 +230,7 @@ _TABLE: tuple[tuple[str, SecretArguments], ...] = (
     ("rclone", SecretArguments(subcommand=("obscure",), operands=(0,))),
     ("pulumi", SecretArguments(subcommand=("config", "set"), operands=(1,), min_operands=2)),
     ("dscl", SecretArguments(subcommand=("-passwd",), operands=(-1,), min_operands=2)),
-    ("set setx setenv", SecretArguments(are_named_values=True)),
+    ("set setx setenv", SecretArguments(are_named_values=True, max_operands=2)),
     ("convertto-securestring", SecretArguments(operands=(0,))),
     (_IMPACKET, SecretArguments(login_separator=":")),
     (_ATTACK_TOOLS, SecretArguments(value_options=split_words("-p"))),

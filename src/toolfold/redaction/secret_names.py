@@ -21,6 +21,7 @@ _SECRET_KEY_QUALIFIERS = split_words(
     "hmac webhook app service ssh admin root registration subscription functions host cookie jwt"
 )
 _HARMLESS_TOKENS = split_words("next page continuation sync starting pagination sep pad eos bos unk mask")
+_PASSWORD_NAME = re.compile(r"(?i)pass|pwd|psk|masterauth")
 _JOINED_SUFFIXES = ("secretkeybase", "requirepass", "masterauth", "sshpass", "rediscliauth", "pgpass")
 _PATH_NAMES = frozenset(("pwd", "oldpwd"))
 
@@ -45,6 +46,11 @@ def is_secret_name(name: str) -> bool:
     if last == "key":
         return before in _SECRET_KEY_QUALIFIERS
     return last in _SECRET_WORDS or last.endswith(_SECRET_SUFFIXES) or glued.endswith(_JOINED_SUFFIXES)
+
+
+def is_password_name(name: str) -> bool:
+    """Return True if a secret name is that of a password, which may be an ordinary word, unlike a token."""
+    return _PASSWORD_NAME.search(name) is not None
 
 
 def is_secret_parameter(name: str) -> bool:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from toolfold.redaction.executed_values import find_executed_values, is_expression
-from toolfold.redaction.secret_names import is_secret_name, is_secret_parameter
+from toolfold.redaction.secret_names import is_password_name, is_secret_name, is_secret_parameter
 from toolfold.redaction.spans import Span, literal_parts, split_words
 
 _TOKENS = re.compile(
@@ -97,8 +97,10 @@ _VALUES = (_AUTHORIZATION, _COOKIE, _USERINFO, _TOKEN_AS_USER, _HOST_LOGIN, _DSN
 _RELATIVE_DIRECTORY = re.compile(r"[a-z_.]{1,20}/")
 _PLAIN_WORDS = split_words(
     "true false null none undefined required missing empty unset invalid expired yes no not "
-    "set bad was has the prompt prompts handling validation reset rotation support"
+    "set bad was has the prompt prompts handling validation reset rotation support str string bytes"
 )
+_PROSE_WORD = re.compile(r"[a-z]{1,12} (?:`|[a-z]{1,20}(?![\w:=]))")
+_SETTING_WORD = re.compile(r"[a-z]{1,12}(?:-[a-z]{1,12}){0,3}")
 
 
 def find_pattern_secrets(text: str) -> Iterator[Span]:
@@ -128,24 +130,32 @@ def _find_assigned(text: str) -> Iterator[Span]:
         if match.end() < covered or match.end() in executed or not is_secret_name(match["name"]):
             continue
         value = _VALUE.match(text, match.end())
-        if value is not None and not _is_harmless(match, value["bare"]):
+        if value is not None and not _is_harmless(match, value):
             covered = value.end()
             yield from literal_parts(text, *value.span(value.lastgroup or 0))
 
 
-def _is_harmless(named: re.Match[str], value: str | None) -> bool:
+def _is_harmless(named: re.Match[str], found: re.Match[str]) -> bool:
     """Return True if an unquoted value after a name like `password=` is code or an ordinary word."""
-    if value is None:
+    if found["bare"] is None:
         return False
+    value, is_spaced = found["bare"].rstrip("`."), named[0][-1].isspace()
     if len(named["sign"]) > 1 and named["sign"].startswith("=="):  # a comparison with a variable
-        return named[0].endswith((" ", "\t"))
+        return is_spaced
     if named[0].endswith("= ") and not named[0].endswith(" = ") and _RELATIVE_DIRECTORY.fullmatch(value):
         return True
-    return is_expression(named["name"], value) or _is_plain_word(value, named["sign"])
+    if is_spaced and value.startswith("--"):  # the next option in a list of options
+        return True
+    return is_expression(named["name"], value) or (
+        named["sign"] == ":" and _is_plain_word(named["name"], value, is_spaced, found)
+    )
 
 
-def _is_plain_word(value: str | None, sign: str) -> bool:
-    """Return True if the text after a colon is an ordinary word: `token: none`, `password: ok`."""
-    if value is None or sign != ":":
-        return False
-    return len(value) < 3 or value.lower().strip(".!)") in _PLAIN_WORDS
+def _is_plain_word(name: str, value: str, is_spaced: bool, found: re.Match[str]) -> bool:
+    """Return True if the text after a colon is an ordinary word: `token: none`, `a token: create one`."""
+    word = value.lower().strip("-.!)}`")
+    if len(word) < 3 or word in _PLAIN_WORDS:
+        return True
+    if name.lower() == "credentials" and _SETTING_WORD.fullmatch(word):
+        return True
+    return is_spaced and not is_password_name(name) and bool(_PROSE_WORD.match(found.string, found.start()))
