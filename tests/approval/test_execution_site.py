@@ -104,7 +104,7 @@ class TestConfinement:
     @check_cases(
         "command",
         [
-            "rm -rf build",
+            "rm -rf drafts",
             "rm -rf ./*",
             "rm -rf {home}/src",
             "cd / && rm -rf {top}/*",
@@ -117,7 +117,7 @@ class TestConfinement:
             "find / -name '*.py' -delete",
             "chmod -R 000 .",
             "truncate -s 0 *.sql",
-            "rm -rf /etc/nginx; rm -rf build",
+            "rm -rf /etc/nginx; rm -rf drafts",
             "ln -s {home} /tmp/x && rm -rf /tmp/x/src",
             "mount --bind {home} /etc/x; rm -rf /etc/x/src",
             "chroot {home} rm -rf /etc/a",
@@ -242,7 +242,7 @@ class TestOrderOfDecisions:
     ) -> None:
         chain = DecisionChain(mode="off", isolated=ALL_CATEGORIES)
         assert decided_by(self.COMMAND, MOUNTED, chain) is DecidedBy.ISOLATED
-        assert decided_by("rm -rf build", MOUNTED, chain) is DecidedBy.MODE
+        assert decided_by("rm -rf drafts", MOUNTED, chain) is DecidedBy.MODE
 
     def test_sandboxed_command_with_a_finding_outside_the_configured_categories_needs_approval(
         self,
@@ -371,7 +371,7 @@ class TestRuntime:
     ) -> None:
         runtime = open_test_runtime(SETTINGS)
         with pytest.raises(Refused):
-            await self.require_approval(runtime, "rm -rf build")
+            await self.require_approval(runtime, "rm -rf drafts")
 
     async def test_dangerous_commands_in_a_sandbox_need_approval_by_default(
         self, open_test_runtime: RuntimeOpener

@@ -59,7 +59,7 @@ def test_writing_to_a_path_in_a_variable_of_unknown_value_needs_approval(
 def test_variable_exported_in_a_refused_command_is_unknown_to_the_analysis_of_later_commands(
     call: Call,
 ) -> None:
-    assert not call("export TARGET=notes.txt; rm -rf build").ok
+    assert not call("export TARGET=notes.txt; rm -rf drafts").ok
     assert not call("echo x > $TARGET").ok
 
 

@@ -48,7 +48,7 @@ def request(**options: object) -> ApprovalRequest:
         {},
         "it deletes build",
         "s",
-        command="rm -rf build",
+        command="rm -rf drafts",
         category="fs-delete",
         severity="low",
         answers=tuple(Answer),
@@ -149,24 +149,24 @@ class TestPrompt:
         text = click.unstyle(
             format_question(
                 request(
-                    command="ls && rm -rf build",
-                    part="rm -rf build",
+                    command="ls && rm -rf drafts",
+                    part="rm -rf drafts",
                     also=("and more",),
                     kinds=("recursive delete", "git force push"),
-                    covers="ls; rm -rf build",
+                    covers="ls; rm -rf drafts",
                 )
             )
         )
         assert "wipe needs your approval (fs-delete, low)" in text
-        assert "│ ls && rm -rf build" in text
-        assert "part: rm -rf build" in text
+        assert "│ ls && rm -rf drafts" in text
+        assert "part: rm -rf drafts" in text
         assert "why:  it deletes build" in text
         assert "also: and more" in text
         assert "k  kind: run it, and allow every recursive delete or git force push in this session" in text
         assert (
             "ak always-kind: run it, and never ask about any recursive delete or git force push again" in text
         )
-        assert "never ask about ls; rm -rf build again" in text
+        assert "never ask about ls; rm -rf drafts again" in text
 
     def test_control_characters_of_a_command_are_escaped_in_the_approval_question(self) -> None:
         hostile = "ls \x1b[1A\x1b[2K\rrm -rf ~ \u202e [red]x[/red]"
@@ -332,14 +332,14 @@ class TestList:
         self, toolfold: Toolfold
     ) -> None:
         file = load_config().paths.user_file
-        set_value(file, "command_allowlist", ["rm -rf build", "rm \u202e x"])
+        set_value(file, "command_allowlist", ["rm -rf drafts", "rm \u202e x"])
         set_value(file, "approval.deny", ["git push *"])
         done = toolfold("approvals", "list")
-        for text in ("rm -rf build", "rm ‹U+202E› x", "git push *"):
+        for text in ("rm -rf drafts", "rm ‹U+202E› x", "git push *"):
             assert text in done.out
         assert toolfold("approvals", "list", "--json").json == {
             "mode": "manual",
-            "allowed": ["rm -rf build", "rm \u202e x"],
+            "allowed": ["rm -rf drafts", "rm \u202e x"],
             "allowed_tools": [],
             "denied": ["git push *"],
         }
@@ -348,7 +348,7 @@ class TestList:
         self, toolfold: Toolfold
     ) -> None:
         file = load_config().paths.user_file
-        entries = ["kind:recursive-delete", "rule:git-clean", "rm -rf build"]
+        entries = ["kind:recursive-delete", "rule:git-clean", "rm -rf drafts"]
         set_value(file, "command_allowlist", entries)
         listed = " ".join(toolfold("approvals", "list").out.split())
         assert "every recursive delete: delete-tree, delete-project-tree" in listed
@@ -357,7 +357,7 @@ class TestList:
         assert toolfold("approvals", "test", "git clean -fdx").code == 0
         assert toolfold("approvals", "revoke", "kind:recursive-delete", "rule:git-clean").code == 0
         assert toolfold("approvals", "test", "git clean -fdx").code == 1
-        assert read_file_value(file, "command_allowlist") == ["rm -rf build"]
+        assert read_file_value(file, "command_allowlist") == ["rm -rf drafts"]
 
     def test_approvals_list_command_warns_about_allowed_rules_and_rule_groups_that_never_apply(
         self, toolfold: Toolfold
@@ -380,7 +380,7 @@ class TestList:
         self, toolfold: Toolfold
     ) -> None:
         set_value(
-            load_config().paths.user_file, "command_allowlist", ["rm -rf build", "rm -rf /", "tool:wipe"]
+            load_config().paths.user_file, "command_allowlist", ["rm -rf drafts", "rm -rf /", "tool:wipe"]
         )
         done = toolfold("approvals", "list")
         assert done.code == 0
@@ -421,10 +421,10 @@ class TestTest:
     def test_approvals_test_command_reports_that_a_dangerous_shell_command_would_need_approval(
         self, toolfold: Toolfold
     ) -> None:
-        done = toolfold("approvals", "test", "cd sub && rm -rf build")
+        done = toolfold("approvals", "test", "cd sub && rm -rf drafts")
         assert done.code == 1
         assert done.out.startswith("needs approval, decided by: a person")
-        for text in ("delete-tree", "fs-delete", "low", "rm -rf build"):
+        for text in ("delete-project-tree", "fs-delete", "medium", "rm -rf drafts"):
             assert text in done.out
 
     def test_approvals_test_command_reports_that_a_blocked_shell_command_is_always_refused(
@@ -438,7 +438,7 @@ class TestTest:
         ("setting", "station", "code"),
         [
             ("approval.mode=off", "mode off", 0),
-            ("command_allowlist=[rm -rf build]", "allow-list", 0),
+            ("command_allowlist=[rm -rf drafts]", "allow-list", 0),
             ("approval.deny=[rm]", "deny rule", 1),
             ("approval.mode=manual", "a person", 1),
         ],
@@ -446,7 +446,7 @@ class TestTest:
     def test_approvals_test_command_reports_which_setting_decides_or_that_a_person_must_decide(
         self, toolfold: Toolfold, setting: str, station: str, code: int
     ) -> None:
-        done = toolfold("--set", setting, "approvals", "test", "rm -rf build", "--json")
+        done = toolfold("--set", setting, "approvals", "test", "rm -rf drafts", "--json")
         assert (done.json["decided_by"], done.code) == (station, code)
         assert done.json["runs_unasked"] is (code == 0)
 
@@ -465,12 +465,12 @@ class TestTest:
     def test_json_of_the_approvals_test_command_contains_severity_and_category_and_findings(
         self, toolfold: Toolfold
     ) -> None:
-        text = toolfold("approvals", "test", "ls; rm -rf build", "--json").json
+        text = toolfold("approvals", "test", "ls; rm -rf drafts", "--json").json
         assert text["dangerous"] is True
         assert text["blocked"] is text["unread"] is False
-        assert (text["category"], text["severity"], text["part"]) == ("fs-delete", "low", "rm -rf build")
-        assert (text["shape"], text["outcome"]) == ("ls; rm -rf build", "asked about")
-        assert text["findings"][0]["rule"] == "delete-tree"
+        assert (text["category"], text["severity"], text["part"]) == ("fs-delete", "medium", "rm -rf drafts")
+        assert (text["shape"], text["outcome"]) == ("ls; rm -rf drafts", "asked about")
+        assert text["findings"][0]["rule"] == "delete-project-tree"
 
     def test_approvals_test_command_neither_runs_nor_logs_the_given_shell_command(
         self, toolfold: Toolfold, home: Path

@@ -145,7 +145,7 @@ async def test_very_long_error_text_of_a_server_is_truncated_in_the_error_of_the
 
 async def test_call_fails_if_the_http_response_of_the_server_arrives_in_tiny_chunks(runtime: Runtime) -> None:
     result = await load(runtime, "chunks", server="web", scale=0.1)
-    assert "sent more than 1,000 chunks of less than 256 bytes" in (result.error or "")
+    assert "in small pieces, more than 1,000 of less than 16 bytes in a second" in (result.error or "")
 
 
 @pytest.mark.parametrize(

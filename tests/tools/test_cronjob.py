@@ -349,7 +349,7 @@ def test_tool_call_that_needs_approval_is_refused_in_a_job_run(
     runtime = open_cron()
     create(runtime)
     calls = [
-        ToolCall("terminal", {"command": "rm -rf build"}, "1"),
+        ToolCall("terminal", {"command": "rm -rf drafts"}, "1"),
         ToolCall("send_message", {"target": "team", "text": "hi"}, "2"),
     ]
     run, model = run_later(runtime, [ScriptedReply("", calls), "I could not do it."])
