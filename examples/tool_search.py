@@ -20,7 +20,7 @@ def main() -> None:
         # A model searches, then calls.
         answer = session.call_sync("tool_search", {"query": "cancel an invoice", "limit": 3})
         best = json.loads(answer.text)["matches"][0]
-        print(best["signature"])
+        print(best["name"] + best["signature"])
 
         call = {"name": best["name"], "arguments": {"invoice_id": "INV-7", "reason": "?"}}
         print(session.call_sync("tool_call", call).error)

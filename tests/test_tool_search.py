@@ -90,6 +90,26 @@ def test_tool_found_by_tool_search_can_be_called_through_the_tool_call_bridge(
     assert ran == [("hub_list_folder", {"path": "/a"})]
 
 
+def test_tool_search_repeats_a_description_only_if_it_is_no_longer_in_the_messages(desk: Runtime) -> None:
+    session = desk.session(["mcp-hub"])
+    asked = [{"role": "user", "content": "list a folder"}]
+    session.request(asked)
+    first = session.call_sync("tool_search", {"query": "list a folder", "limit": 1})
+    call = {"id": "c1", "type": "function", "function": {"name": "tool_search", "arguments": "{}"}}
+    session.request(
+        [
+            *asked,
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": first.text},
+        ]
+    )
+    again = session.call_sync("tool_search", {"query": "list a folder", "limit": 1})
+    assert parse_answer(again)["matches"] == [{"name": "hub_list_folder", "note": "Described above."}]
+    session.request([{"role": "user", "content": "Summary of the conversation. Go on."}])
+    anew = session.call_sync("tool_search", {"query": "list a folder", "limit": 1})
+    assert parse_answer(anew) == parse_answer(first)
+
+
 def test_error_for_invalid_arguments_in_the_tool_call_bridge_contains_their_path_and_the_schema(
     desk: Runtime, ran: list[Any]
 ) -> None:
@@ -310,7 +330,7 @@ def test_hanging_tool_search_returns_an_error_after_the_tool_timeout(
     runtime = open_test_runtime(SETTINGS | {"tools.timeout_seconds": 0.2})
     add(runtime, "hub_go", "mcp-hub", [])
     hanging = threading.Event()
-    monkeypatch.setattr(runtime.retriever, "find", lambda *_, **__: hanging.wait(60))
+    monkeypatch.setattr(runtime.retriever, "answer", lambda *_, **__: hanging.wait(60))
     try:
         result = runtime.session().call_sync("tool_search", {"query": "x"})
     finally:

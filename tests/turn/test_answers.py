@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +18,13 @@ from toolfold.config.settings import ToolsSettings
 from toolfold.errors import BridgeMisuse, CallError, InvalidArguments, OutOfScope
 from toolfold.model import Definition, Json, Source, Tool
 from toolfold.registry import Registry
-from toolfold.retrieval.embedding import FunctionEmbedder
+from toolfold.retrieval.embedding import Encoder, FunctionEmbedder
+from toolfold.retrieval.need import NeedClassifier
+from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Retriever
+from toolfold.sources.catalog import sample_catalog
 from toolfold.turn import Bridge, BridgeAnswers, Disclosure, Grant, Turn, begin_turn
+from toolfold.turn.answers import find_known_signatures
 
 TOPICS = [{"invoice", "bill"}, {"weather", "umbrella"}, {"parcel"}]
 
@@ -142,12 +147,28 @@ def test_tool_search_returns_five_tools_by_default_or_as_many_as_its_limit_argum
     assert len(few.find_names("invoice", limit=20)) == 3
 
 
-def test_tool_search_with_several_queries_lists_the_best_match_of_each_query_first(
-    client: BridgeClient,
-) -> None:
-    names = client.find_names(queries=["weather today", "track a parcel"], limit=2)
-    assert set(names[:2]) == {"weather_today", "parcel_track"}
-    assert len(names) == len(set(names)) <= 4
+def test_tool_search_groups_matches_by_query(client: BridgeClient) -> None:
+    matches = client.search(queries=["weather today", "track a parcel"], limit=2)["matches"]
+    groups = [match["for"] for match in matches]
+    assert groups[0] == "weather today"
+    assert [key for key, _ in itertools.groupby(groups)] == list(dict.fromkeys(groups))
+    first = {match["for"]: match["name"] for match in reversed(matches)}
+    assert first["weather today"] == "weather_today"
+    assert first["track a parcel"] == "parcel_track"
+    assert "for" not in client.search("weather today")["matches"][0]
+
+
+def test_match_of_several_queries_is_returned_once_and_names_them_all(client: BridgeClient) -> None:
+    (match,) = client.search(queries=["weather today", "weather"], limit=1)["matches"]
+    assert match["for"] == "weather today | weather"
+
+
+def test_best_match_of_every_query_is_returned_if_there_are_too_many_matches() -> None:
+    tools = [make_tool(f"invoice_{number}", "An invoice.") for number in range(9)]
+    client = BridgeClient([*tools, *TOOLS], tool_search={"enabled": "on", "max_search_limit": 4})
+    names = client.find_names(queries=["invoice", "weather", "parcel"], limit=4)
+    assert len(names) == 4
+    assert {"weather_today", "parcel_track"} < set(names)
 
 
 def test_tool_search_with_eight_queries_returns_in_total_no_more_tools_than_its_limit_argument() -> None:
@@ -196,7 +217,7 @@ def test_tool_search_without_matches_returns_similar_tool_names_and_server_names
     assert answer["near_names"] == ["weather_today"]
     assert answer["sources"] == {"desk": 2, "post": 2, "sky": 1}
     assert answer["nothing_for"] == ["wether"]
-    assert "Try other words" in answer["hint"]
+    assert "try other words" in answer["hint"]
 
 
 def test_tool_search_with_several_queries_lists_the_queries_that_had_no_matches() -> None:
@@ -213,13 +234,151 @@ def test_tool_search_without_results_does_not_name_ungranted_tools() -> None:
     assert "broken" not in answer
 
 
-def test_tool_search_marks_matches_that_share_no_words_with_the_query_as_guesses(
-    client: BridgeClient,
-) -> None:
-    answer = client.search("do I need an umbrella")
+class FixedNeed(NeedClassifier):
+    """Classifier that returns the same probability for every message."""
+
+    def __init__(self, need: float) -> None:
+        self._need = need
+
+    def probability(self, *_args: Any, **_options: Any) -> float:
+        return self._need
+
+
+def client_with_need(need: float, tools: Iterable[Tool] = TOOLS) -> BridgeClient:
+    """Return a client whose retriever reports this probability that a tool serves the query."""
+    embedder = FunctionEmbedder(by_topic)
+    return BridgeClient(
+        tools, retriever=Retriever(embedder, None, None, need_classifier=lambda: FixedNeed(need))
+    )
+
+
+def test_tool_search_says_that_matches_are_weak_if_perhaps_none_fits() -> None:
+    answer = client_with_need(0.6).search("do I need an umbrella")
     assert answer["matches"][0]["name"] == "weather_today"
-    assert "nearest in meaning" in answer["hint"]
-    assert "hint" not in client.search("create an invoice")
+    assert answer["hint"].startswith("Weak matches")
+    assert "hint" not in client_with_need(0.9).search("do I need an umbrella")
+    assert "hint" not in client_with_need(0.6).search("weather_today")
+
+
+def test_tool_search_returns_only_names_if_nothing_fits() -> None:
+    answer = client_with_need(0.2).search("do I need an umbrella")
+    assert answer["matches"] == []
+    assert answer["nothing_for"] == ["do I need an umbrella"]
+    assert answer["near_names"][0] == "weather_today"
+    assert len(answer["near_names"]) <= 5
+    assert "No tool seems to do this" in answer["hint"]
+
+
+def test_tool_search_returns_a_named_tool_even_if_the_query_seems_to_need_none() -> None:
+    answer = client_with_need(0.0).search("weather_today")
+    assert answer["matches"][0]["name"] == "weather_today"
+    assert "nothing_for" not in answer
+
+
+def test_tool_search_with_several_queries_names_those_with_weak_matches() -> None:
+    answer = client_with_need(0.6).search(queries=["weather_today", "an umbrella"])
+    assert answer["weak_for"] == ["an umbrella"]
+
+
+@pytest.fixture(scope="module")
+def sample_client() -> Iterator[BridgeClient]:
+    """Return a client of the sample catalog and tools that are always listed, with shipped models."""
+    listed = [
+        make_tool("terminal", "Run a shell command and return its output.", "terminal", core=True),
+        make_tool("read_file", "Read a text file of the workspace.", "file", core=True),
+    ]
+    services = ("almanac", "brightcart", "kitebase", "murmur", "roostly", "tallyhouse", "wayfern")
+    sample = [tool for tool in sample_catalog() if tool.name.startswith(services)]
+    retriever = Retriever(
+        Encoder(),
+        lambda: Ranker.shipped("encoder"),
+        None,
+        need_classifier=lambda: NeedClassifier.shipped("encoder"),
+    )
+    yield BridgeClient([*sample, *listed], retriever=retriever)
+    retriever.close()
+
+
+@check_cases("query", ["zzz qqq xyzzy", "book a table at a restaurant", "diagnose a skin rash", "asdf"])
+def test_tool_search_for_something_that_no_sample_tool_does_says_that_nothing_fits(
+    query: str, sample_client: BridgeClient
+) -> None:
+    answer = sample_client.search(query)
+    assert answer["matches"] == []
+    assert answer["nothing_for"] == [query]
+    assert len(answer["near_names"]) == 5
+
+
+@check_cases(
+    ("query", "name"),
+    [
+        ("cancel invoice", "tallyhouse_void_invoice"),
+        ("create calendar event", "almanac_createEvent"),
+        ("refund a payment", "brightcart_refundPayment"),
+        ("get weather forecast", "wayfern_weather-forecast"),
+        ("list channels", "murmur_channels_list"),
+    ],
+)
+def test_tool_search_for_what_a_sample_tool_does_returns_it_first_without_a_warning(
+    query: str, name: str, sample_client: BridgeClient
+) -> None:
+    answer = sample_client.search(query)
+    assert answer["matches"][0]["name"] == name
+    assert "signature" in answer["matches"][0]
+    assert answer.keys() == {"matches", "total_available"}
+
+
+def test_match_that_is_much_less_probable_than_the_best_is_marked_weak_and_has_no_signature(
+    sample_client: BridgeClient,
+) -> None:
+    matches = sample_client.search("cancel invoice")["matches"]
+    assert [("weak" in match, "signature" in match) for match in matches] == [(False, True)] * 3 + [
+        (True, False)
+    ] * 2
+    assert all(len(match["description"]) <= 120 for match in matches if "weak" in match)
+
+
+@check_cases(("query", "name"), [("run a shell command", "terminal"), ("read a file", "read_file")])
+def test_tool_search_names_a_fitting_tool_that_the_model_already_has(
+    query: str, name: str, sample_client: BridgeClient
+) -> None:
+    answer = sample_client.search(query)
+    assert answer["direct"] == [name]
+    assert "call them directly" in answer["note"]
+    assert name not in [match["name"] for match in answer["matches"]]
+    assert "nothing_for" not in answer
+    assert "direct" not in sample_client.search("refund a payment")
+
+
+def test_tool_described_in_an_earlier_search_result_is_not_described_again(client: BridgeClient) -> None:
+    text = json.dumps(client.search("create an invoice", limit=1), separators=(",", ":"))
+    for message in (
+        {"role": "tool", "content": text},
+        {"role": "user", "content": [{"type": "tool_result", "content": [{"type": "text", "text": text}]}]},
+        {"type": "function_call_output", "output": text},
+    ):
+        client.turn = replace(client.turn, known_signatures=find_known_signatures([message]))
+        assert client.search("create an invoice", limit=1)["matches"] == [
+            {"name": "invoice_create", "note": "Described above."}
+        ]
+        assert "signature" in client.search("weather today", limit=1)["matches"][0]
+
+
+@check_cases(
+    "text",
+    [
+        '{"matches":[{"name":"invoice_create","signature":"(everything: string)"}]}',
+        '{"matches":[{"name":"invoice_create","signature":"(customer: string, euros?: number)"',
+        '{"matches":[{"name":"invoice_create","weak":true}, 5]}',
+        '{"matches":{"name":"invoice_create"}}',
+    ],
+)
+def test_tool_is_described_again_if_the_messages_do_not_have_its_whole_present_signature(
+    text: str, client: BridgeClient
+) -> None:
+    messages = [{"role": "tool", "content": text}]
+    client.turn = replace(client.turn, known_signatures=find_known_signatures(messages))
+    assert "signature" in client.search("create an invoice", limit=1)["matches"][0]
 
 
 def test_tool_search_in_a_session_without_tools_says_that_there_are_no_tools_to_search() -> None:
@@ -326,10 +485,10 @@ class FailingRetriever(Retriever):
         super().__init__(FunctionEmbedder(by_topic), None, None)
         self._failing = failing
 
-    def find(self, *args: Any, mode: Any, **options: Any) -> Any:
+    def answer(self, *args: Any, mode: Any, **options: Any) -> Any:
         if mode in self._failing:
             raise OSError("the disk is gone")
-        return super().find(*args, mode=mode, **options)
+        return super().answer(*args, mode=mode, **options)
 
 
 def test_tool_search_uses_keywords_if_semantic_search_fails(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,14 +12,24 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from toolfold.config.settings import ToolsSettings
 from toolfold.errors import BridgeMisuse, CallError, InvalidArguments, closest_names, error_message, shorten
-from toolfold.model import BRIDGE_CALL, BRIDGE_DESCRIBE, BRIDGE_NAMES, BRIDGE_SEARCH, Json, Tool, freeze
-from toolfold.retrieval.search import Hit, Mode, Retriever
+from toolfold.model import (
+    BRIDGE_CALL,
+    BRIDGE_DESCRIBE,
+    BRIDGE_NAMES,
+    BRIDGE_SEARCH,
+    Json,
+    Tool,
+    freeze,
+    read_json,
+)
+from toolfold.providers.dialect import select_mappings
+from toolfold.retrieval.search import Mode, Retriever, SearchResult
 from toolfold.turn.assembly import Turn
 from toolfold.turn.signature import signature
 
@@ -31,9 +41,28 @@ MAX_SOURCE_CHARS = 40
 MAX_QUERIES = 8
 MAX_DESCRIBED_TOOLS = 10
 MAX_LISTED_SOURCES = 30
-_WEAK_MATCH_HINT = (
-    "No tool shares a word with this; these are the nearest in meaning. Other words may find better."
+MAX_NEAR_NAMES = 5
+MAX_READ_MESSAGES = 400
+MIN_FULL_MATCHES = 3
+"""The best hits of a query always have a signature; later ones if they are as probable."""
+MAX_WEAK_DESCRIPTION_CHARS = 120
+MAX_DIRECT_TOOLS = 3
+NOTHING_FITS_BELOW = 0.5
+"""Probability that a tool serves a query below which none is returned.
+
+Over six catalogs, 0.5% of the queries whose tool was among the hits are below it, and 64% of the queries
+that no tool serves; below the next one 4% and 87%.
+"""
+WEAK_MATCHES_BELOW = 0.8
+_WEAK_MATCHES_HINT = (
+    "Weak matches, perhaps none fits: check descriptions before a call. Other words may find better."
 )
+_NOTHING_FITS_HINT = (
+    "No tool seems to do this. If one of near_names might, search for that name; otherwise try other words:"
+    " the action and the thing it acts on."
+)
+_RESULT_START = '{"matches":'
+_MAX_MESSAGE_DEPTH = 6
 _WORD = re.compile(r"[^\W_]{3,40}")
 _NOT_IN_NAMES = re.compile(r"[^\w .-]+")
 _NAME_PART = re.compile(r"[^\W_]+")
@@ -43,9 +72,16 @@ _NAME_PART = re.compile(r"[^\W_]+")
 class _QueryMatches:
     """Tools found for one query of `tool_search`, best first."""
 
-    names: Sequence[str]
-    sure: bool
-    """True if any of the tools shares a word with the query."""
+    names: Sequence[str] = ()
+    """Tools to return; empty if nothing fits."""
+    brief: frozenset[str] = frozenset()
+    """Those that are far less probable than the best, and are returned without a signature."""
+    weak: bool = False
+    """True if perhaps none of the tools fits."""
+    nearest: Sequence[str] = ()
+    """The nearest tools, if nothing fits."""
+    direct: Sequence[str] = ()
+    """Tools that fit and are already in the model's list."""
 
 
 class BridgeAnswers:
@@ -75,21 +111,18 @@ class BridgeAnswers:
         available = turn.searchable_names
         search_one = functools.partial(self._search_one, turn, limit=limit, offered=available, client=client)
         found = {query: search_one(query) for query in queries}
-        rows = itertools.zip_longest(*(each.names for each in found.values()))
-        names = list(dict.fromkeys(name for row in rows for name in row if name))
-        # A call outside a turn does not know what its model was shown.
-        visible = {tool.name for tool in turn.tools} if turn.searchable else frozenset[str]()
         answer: Json = {
-            "matches": [
-                _render_match(turn, turn.find_visible(name), name in visible) for name in names[: self._most]
-            ],
+            "matches": _render_matches(turn, found, self._most),
             "total_available": len(available),
         }
-        if missed := [query for query, each in found.items() if not each.names]:
+        if weak := [shorten(query, 80) for query, each in found.items() if each.weak]:
+            answer |= {"weak_for": weak} if len(queries) > 1 else {}
+            answer["hint"] = _WEAK_MATCHES_HINT
+        direct = dict.fromkeys(name for each in found.values() for name in each.direct)
+        missed = {query: each.nearest for query, each in found.items() if not each.names and not each.direct}
+        if missed:
             answer |= _suggest_elsewhere(turn, missed)
-        elif not any(each.sure for each in found.values()):
-            answer["hint"] = _WEAK_MATCH_HINT
-        return answer | _direct_tools(turn, queries) | _held_for_review(turn, queries)
+        return answer | _direct_tools(list(direct)) | _held_for_review(turn, queries)
 
     def describe(self, turn: Turn, args: Json) -> Json:
         """Return the full definitions of the named tools, limited to the size of one tool result."""
@@ -115,26 +148,41 @@ class BridgeAnswers:
         self, turn: Turn, query: str, *, limit: int, offered: frozenset[str], client: str
     ) -> _QueryMatches:
         """Search for one query, and return the matching tools among the `offered` names."""
-        first = [tool.name for tool in turn.snapshot.named(query) if tool.name in offered]
-        hits = self._run_search(turn, query, limit, offered, client) if offered else []
-        names = dict.fromkeys((*first, *(hit.name for hit in hits if hit.name in offered)))
-        sure = bool(first) or any(hit.exact or hit.matched for hit in hits)
-        return _QueryMatches(list(names)[:limit], sure)
+        named = [tool.name for tool in turn.snapshot.named(query) if tool.name in turn.offered_names]
+        shown = turn.direct & turn.offered_names
+        found = self._run_search(turn, query, limit + MAX_DIRECT_TOOLS, offered | shown, client)
+        ranked = list(dict.fromkeys((*named, *(hit.name for hit in found.hits))))
+        names = [name for name in ranked if name in offered][:limit]
+        if not named and not found.needed(NOTHING_FITS_BELOW):
+            return _QueryMatches(nearest=names)
+        weak = not named and not found.needed(WEAK_MATCHES_BELOW)
+        direct = [
+            name
+            for name in ranked[: min(max(found.probable, len(named), 1), MAX_DIRECT_TOOLS)]
+            if name in shown
+        ]
+        full = len(ranked)
+        if found.probable:
+            least = 1 if ranked[0] in shown else MIN_FULL_MATCHES
+            full = least if weak else max(found.probable, least)
+        return _QueryMatches(names, frozenset(ranked[full:]), weak, direct=direct)
 
     def _run_search(
-        self, turn: Turn, query: str, limit: int, offered: frozenset[str], client: str
-    ) -> list[Hit]:
-        for mode in self._modes:
+        self, turn: Turn, query: str, limit: int, granted: frozenset[str], client: str
+    ) -> SearchResult:
+        for mode in self._modes if granted else ():
             try:
-                return self._retriever.find(
-                    turn.snapshot, query, mode=mode, limit=limit, granted=offered, client=client
+                return self._retriever.answer(
+                    turn.snapshot, query, mode=mode, limit=limit, granted=granted, client=client
                 )
             except Exception:  # the index or the model may fail; the other mode may still work
                 log.exception("searching tools by %s failed", mode)
+        if not granted:
+            return SearchResult(())
         raise CallError(
             "The tool search does not work right now. A tool whose name you know can still "
             "be called by its name.",
-            **_suggest_elsewhere(turn, [query]),
+            **_suggest_elsewhere(turn, {query: ()}),
         )
 
 
@@ -169,16 +217,72 @@ def _invalid_arguments(bridge: str, problem: str) -> InvalidArguments:
     return InvalidArguments(f"{bridge!r} was not invoked: {problem}.")
 
 
-def _render_match(turn: Turn, tool: Tool, visible: bool) -> Json:
+def _render_matches(turn: Turn, found: Mapping[str, _QueryMatches], most: int) -> list[Json]:
+    """Return the hits of all queries, grouped by query; the best of each query come before the `most`."""
+    rows = itertools.zip_longest(*(each.names for each in found.values()))
+    kept = set(itertools.islice(dict.fromkeys(name for row in rows for name in row if name), most))
+    queries: dict[str, list[str]] = {}
+    for query, each in found.items():
+        for name in kept.intersection(each.names):
+            queries.setdefault(name, []).append(query)
+    # A call outside a turn does not know what its model was shown.
+    visible = {tool.name for tool in turn.tools} if turn.searchable else frozenset[str]()
+    matches = []
+    for name in dict.fromkeys(name for each in found.values() for name in each.names if name in kept):
+        brief = all(name in found[query].brief for query in queries[name])
+        match = _render_match(turn, turn.find_visible(name), name in visible, brief)
+        group = {"for": " | ".join(shorten(query, 80) for query in queries[name])}
+        matches.append(group | match if len(found) > 1 else match)
+    return matches
+
+
+def find_known_signatures(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the signatures in the search results of a message history, by the tool's name.
+
+    What a result says is not trusted: a signature counts only if the tool still has the same one.
+    """
+    described: dict[str, str] = {}
+    for text in _find_search_results(messages[-MAX_READ_MESSAGES:]):
+        try:
+            matches = read_json(text).get("matches")
+        except (ValueError, RecursionError):  # not JSON, or cut
+            continue
+        for match in select_mappings(matches):
+            name, written = match.get("name"), match.get("signature")
+            if isinstance(name, str) and isinstance(written, str):
+                described[name] = written
+    return described
+
+
+def _find_search_results(value: Any, depth: int = 0) -> Iterator[str]:
+    """Yield the texts in a message history that begin like the result of a search."""
+    if isinstance(value, str):
+        if value.startswith(_RESULT_START):
+            yield value
+    elif isinstance(value, (Mapping, list)) and depth < _MAX_MESSAGE_DEPTH:
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _find_search_results(each, depth + 1)
+
+
+def _render_match(turn: Turn, tool: Tool, visible: bool, brief: bool) -> Json:
     """Return a hit: what tells it from others, and how to call it. Nothing is said twice: it costs tokens."""
     adapted, source = _adapt_to_turn(turn, tool), source_name(tool)
-    match = {"name": tool.name}
+    match: Json = {"name": tool.name}
+    written = signature(adapted).removeprefix(tool.name)
+    if turn.known_signatures.get(tool.name) == written:
+        return {**match, "note": "Described above."}
     if not tool.name.casefold().startswith(source.casefold()):
         match["source"] = source
-    match["description"] = to_single_line(adapted.description, MAX_DESCRIPTION_CHARS)
     if visible:
         return {**match, "note": "You have this tool: call it directly."}
-    return {**match, "signature": signature(adapted).removeprefix(tool.name)}
+    if brief:
+        return {
+            **match,
+            "description": to_single_line(adapted.description, MAX_WEAK_DESCRIPTION_CHARS),
+            "weak": True,
+        }
+    match["description"] = to_single_line(adapted.description, MAX_DESCRIPTION_CHARS)
+    return {**match, "signature": written}
 
 
 def _adapt_to_turn(turn: Turn, tool: Tool) -> Tool:
@@ -234,16 +338,19 @@ def _render_definitions(told: Sequence[Json], failed: Json, left: Sequence[str] 
     return answer
 
 
-def _suggest_elsewhere(turn: Turn, missed: Sequence[str]) -> Json:
-    """Return similar tool names, available sources and a hint for searches without results."""
+def _suggest_elsewhere(turn: Turn, missed: Mapping[str, Sequence[str]]) -> Json:
+    """Return near tool names, available sources and a hint for queries that no tool fits.
+
+    `missed` has the nearest tools of each query.
+    """
     if not turn.searchable_names:
         return {"hint": "This session has no tools to search."}
-    near = list(dict.fromkeys(name for query in missed for name in _similar_tool_names(turn, query)))
+    near = (name for query, names in missed.items() for name in names or _similar_tool_names(turn, query))
     return {
         "nothing_for": [shorten(query, 80) for query in missed],
-        "near_names": near[:5],
+        "near_names": list(dict.fromkeys(near))[:MAX_NEAR_NAMES],
         "sources": _count_sources(_searchable_tools(turn)),
-        "hint": "Try other words: the action and the thing it acts on, or the name of a source.",
+        "hint": _NOTHING_FITS_HINT,
     }
 
 
@@ -265,13 +372,14 @@ def _searchable_tools(turn: Turn) -> list[Tool]:
     return [tool for tool in turn.offered if tool.name not in turn.direct]
 
 
-def _direct_tools(turn: Turn, queries: Sequence[str]) -> Json:
-    """Return the tools named in a query that the model can call directly, without a search."""
-    named = (tool.name for query in queries for tool in turn.snapshot.named(query))
-    direct = [name for name in dict.fromkeys(named) if name in turn.direct & turn.offered_names]
-    if not direct:
+def _direct_tools(names: Sequence[str]) -> Json:
+    """Return fitting tools that the model can call directly, without a search."""
+    if not names:
         return {}
-    return {"direct": direct[:5], "note": f"Call these directly, not through {BRIDGE_CALL}."}
+    return {
+        "direct": names[:5],
+        "note": f"You have these already: call them directly, not through {BRIDGE_CALL}.",
+    }
 
 
 def _similar_names(names: Sequence[str], query: str) -> list[str]:

@@ -47,6 +47,8 @@ class Turn:
     """Name → reason, for tools that stay listed during a grace period but cannot be called."""
     direct: frozenset[str] = frozenset()
     """Names of tools that are always in the model's list and therefore not searchable."""
+    known_signatures: Mapping[str, str] = field(default_factory=dict)
+    """Name → signature, for tools in search results that the model still has in its messages."""
 
     def tool(self, name: str) -> Tool:
         """Return the callable tool with this name. Raises CallError for tools outside the session's grant."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from toolfold.config.settings import ToolsSettings
 from toolfold.model import BRIDGE_NAMES, Json, Tool
 from toolfold.providers import Dialect, Message
+from toolfold.turn.answers import find_known_signatures
 from toolfold.turn.assembly import Turn, select_showable
 from toolfold.turn.bridge import Bridge
 from toolfold.turn.cost import Placement
@@ -89,7 +90,8 @@ class RequestBuilder:
         )
         searchable = turn.searchable or any(tool.name in BRIDGE_NAMES for tool in placed.tools)
         direct = turn.direct.intersection(tool.name for tool in placed.tools)
-        turn = replace(turn, tools=placed.tools, searchable=searchable, direct=direct)
+        known = find_known_signatures(history.plain_messages()) if searchable and not is_native else {}
+        turn = replace(turn, tools=placed.tools, searchable=searchable, direct=direct, known_signatures=known)
         return Request.of(placed, turn, dialect, cache=cache)
 
     def _choose_placement(self, model: str, dialect: Dialect) -> Placement:
