@@ -164,6 +164,15 @@ def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> Json:
     return value
 
 
+def make_json_encodable(value: Any) -> Any:
+    """Return a copy of JSON data in which lone surrogates are replaced in all texts."""
+    if isinstance(value, str):
+        return make_encodable(value)
+    if isinstance(value, dict):
+        return {make_json_encodable(key): make_json_encodable(each) for key, each in value.items()}
+    return [make_json_encodable(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 def make_encodable(text: str) -> str:
     """Replace lone surrogates in a text, because providers reject them."""
     if text.isascii():

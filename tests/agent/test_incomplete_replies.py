@@ -377,3 +377,22 @@ class TestCompression:
         assert f"{REQUEST_OPENING}\n\nRead all pages of the blue book" in first
         calls = [each for each, _ in agent.history.dialect.find_calls(agent.history.messages)]
         assert set(calls) == agent.history.dialect.find_result_ids(agent.history.messages)
+
+
+async def test_half_of_a_surrogate_pair_in_a_message_or_reply_does_not_end_the_turn(
+    runtime: Runtime, store: SqliteSessionStore
+) -> None:
+    async with open_agent(runtime, store, "half \ud83d", "again") as agent:
+        first = await agent.run("half \udfff")
+        assert (first.text, first.reason) == ("half \ufffd", "completed")
+        assert (await agent.run("more")).text == "again"
+
+
+async def test_reply_that_is_nested_too_deeply_does_not_end_the_turn(
+    runtime: Runtime, store: SqliteSessionStore
+) -> None:
+    nested: Json = {}
+    for _ in range(10_000):
+        nested = {"a": nested}
+    async with open_agent(runtime, store, ScriptedReply("done", usage=nested)) as agent:
+        assert (await agent.run("hello")).text == "done"

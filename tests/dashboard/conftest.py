@@ -55,6 +55,7 @@ class CheckedPage:
         page.set_default_timeout(60_000)
         page.on("console", self._receive_message)
         page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("request", self._receive_request)
         page.goto(dashboard.run("link"))
         page.get_by_role("heading", name="Overview").wait_for()
 
@@ -62,6 +63,11 @@ class CheckedPage:
         kind, text = getattr(message, "type", ""), getattr(message, "text", "")
         if kind in ("error", "warning"):
             self.problems.append(text)
+
+    def _receive_request(self, request: object) -> None:
+        url = str(getattr(request, "url", ""))
+        if not url.startswith((self._url, "data:")):
+            self.problems.append(f"a request to {url}")
 
     def open(self, name: str) -> Page:
         """Open a page of the dashboard by its path, and wait until it follows the events."""

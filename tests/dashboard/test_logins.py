@@ -284,6 +284,66 @@ def test_sign_in_code_used_in_another_browser_is_refused_and_becomes_invalid(
     assert setup.open_session(client, page).status_code == 401
 
 
+def test_login_gives_the_browser_a_new_session_cookie_and_ends_the_one_it_had(
+    setup: Setup, client: httpx2.Client, other_client: httpx2.Client
+) -> None:
+    name, read = f"toolfold_{setup.gateway.port}", f"{setup.url}api/own"
+    client.cookies.set(name, "chosen-by-someone-else", domain="127.0.0.1", path="/ui/")
+    first_key = setup.sign_in(client, "hanna")
+    first = client.cookies[name]
+    assert first != "chosen-by-someone-else"
+    second_key = setup.sign_in(client, "hanna")
+    second = client.cookies[name]
+    assert second != first
+    for key in (first_key, second_key):  # both tabs of this browser stay signed in
+        assert client.get(read, headers={"x-toolfold-page-key": key}).status_code == 200
+        old = {"x-toolfold-page-key": key, "cookie": f"{name}={first}"}
+        assert httpx2.get(read, headers=old, timeout=60).status_code == 401
+
+
+def test_login_in_a_browser_with_the_session_cookie_of_another_user_does_not_join_that_session(
+    setup: Setup, client: httpx2.Client, other_client: httpx2.Client
+) -> None:
+    name, read = f"toolfold_{setup.gateway.port}", f"{setup.url}api/own"
+    attacker = {"x-toolfold-page-key": setup.sign_in(other_client, "mallory")}
+    client.cookies.set(name, other_client.cookies[name], domain="127.0.0.1", path="/ui/")
+    victim = {"x-toolfold-page-key": setup.sign_in(client, "ingrid+admins")}
+    assert client.cookies[name] != other_client.cookies[name]
+    assert client.get(f"{setup.url}api/about", headers=victim).status_code == 200
+    assert client.get(read, headers=attacker).status_code == 401
+    assert other_client.get(read, headers=victim).status_code == 401
+    assert other_client.get(f"{setup.url}api/about", headers=attacker).status_code == 403
+
+
+HOSTILE_ADDRESSES = ("https://evil.example/", "//evil.example/", "/\\evil.example", "javascript:alert(1)")
+RETURN_NAMES = ("next", "return_to", "redirect_uri", "redirect", "url", "state", "iss", "target")
+
+
+@pytest.mark.parametrize("address", HOSTILE_ADDRESSES)
+def test_login_redirects_only_to_the_identity_provider_and_back_to_the_dashboard(
+    setup: Setup, client: httpx2.Client, address: str
+) -> None:
+    named = dict.fromkeys(RETURN_NAMES, address)
+    forwarded = {"x-forwarded-host": "evil.example", "x-forwarded-proto": "https", "referer": address}
+    start = client.get(f"{setup.url}oidc/login", params=named, headers=forwarded)
+    target = urlsplit(start.headers["location"])
+    assert f"{target.scheme}://{target.netloc}" == setup.issuer
+    assert parse_qs(target.query)["redirect_uri"] == [f"{setup.url}oidc/callback"]
+    redirect = setup.authorize(start.headers["location"], "dora+admins")
+    others = {each: address for each in RETURN_NAMES if each not in ("state", "iss")}
+    answer = client.get(httpx2.URL(redirect).copy_merge_params(others), headers=forwarded)
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith("/ui/#login=")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "evil.example:80@127.0.0.1"])
+def test_login_for_another_host_is_refused(setup: Setup, client: httpx2.Client, host: str) -> None:
+    for path in ("oidc/login", "oidc/callback?state=a&code=b"):
+        answer = client.get(f"{setup.url}{path}", headers={"host": host})
+        assert answer.status_code in (400, 421)
+        assert "location" not in answer.headers
+
+
 def test_login_with_a_modified_cookie_is_refused(setup: Setup, client: httpx2.Client) -> None:
     redirect = setup.authorize(setup.start(client), "dora+admins")
     name = f"toolfold_{setup.gateway.port}_login"

@@ -23,6 +23,33 @@ PAGES = (
 )
 AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 HOSTILE = '<img src=x onerror="document.title=1"><script>window.hacked=1</script>'
+ELSEWHERE = "http://127.0.0.1:9/stolen"
+"""An address that a page must never request."""
+HOSTILE_PROSE = (
+    f"{HOSTILE} </pre></div><svg onload=window.hacked=1><iframe srcdoc='<script>parent.hacked=1</script>'>"
+    f"<base href='{ELSEWHERE}/'><meta http-equiv=refresh content='0;url={ELSEWHERE}'>"
+    f"<style>@import '{ELSEWHERE}'; * {{ display: none }}</style><link rel=stylesheet href='{ELSEWHERE}'>"
+    f"<form action='{ELSEWHERE}'><button formaction='javascript:hacked=1'>go</button></form>"
+    f"<object data='{ELSEWHERE}'></object><video poster='{ELSEWHERE}'></video>"
+    "<a href='javascript:window.hacked=1'>click</a><math><mi xlink:href='javascript:hacked=1'>x</mi></math>"
+    f"[click](javascript:window.hacked=1) ![shown]({ELSEWHERE}) [x]: javascript:hacked=1 "
+    f"<javascript:hacked=1> <{ELSEWHERE}> {{{{constructor.constructor('window.hacked=1')()}}}} "
+    "&lt;script&gt;window.hacked=1&lt;/script&gt; \u2028 \x00 \x1b[2J \ufeff \u202egnp.exe"
+)
+"""HTML and Markdown that runs scripts, loads or sends something, or hides the page, unless it is text."""
+FIND_MARKUP = """() => {
+    const forbidden = "script,iframe,object,embed,style,base,meta,link,math,video,[srcdoc],[formaction]";
+    const addresses = ["href", "src", "action", "data", "poster", "xlink:href"];
+    const found = [];
+    for (const each of document.querySelectorAll("#app *")) {
+        if (each.matches(forbidden)) found.push(each.outerHTML);
+        for (const {name, value} of each.attributes) {
+            if (name.startsWith("on")) found.push(`${name}=${value}`);
+            if (addresses.includes(name) && !/^(\\/ui\\/|#)/.test(value)) found.push(`${name}=${value}`);
+        }
+    }
+    return found;
+}"""
 
 
 def test_sign_in_link_works_in_one_browser_and_is_refused_in_a_second_browser(
@@ -235,14 +262,21 @@ def test_html_in_the_names_of_tools_and_toolsets_is_shown_as_text_on_the_playgro
 def test_html_in_messages_arguments_and_errors_is_shown_as_text_on_the_chat_page(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
-    link = f"{HOSTILE} [click](javascript:window.hacked=1) <a href='javascript:window.hacked=1'>click</a>"
     calls = [
-        {"name": "notes_delete_note", "arguments": {"id": HOSTILE}},
-        {"name": HOSTILE, "arguments": {HOSTILE: HOSTILE}},
+        {"name": "notes_delete_note", "arguments": {"id": HOSTILE_PROSE}},
+        {"name": HOSTILE, "arguments": {HOSTILE: HOSTILE_PROSE}},
+        {"name": "hostile_result", "arguments": {"text": HOSTILE_PROSE}},
     ]
-    (dashboard.project / "demo.json").write_text(json.dumps([{"text": link, "calls": calls}, link]))
+    dashboard.run(
+        "add_tool",
+        name="hostile_result",
+        toolset="hostile",
+        schema={"description": HOSTILE_PROSE, "parameters": {"type": "object"}},
+    )
+    reply = {"text": f"{HOSTILE_PROSE} \ud800", "calls": calls}
+    (dashboard.project / "demo.json").write_text(json.dumps([reply, HOSTILE_PROSE]))
     page = checked_page.open("chat")
-    page.get_by_label("Message", exact=True).fill(link)
+    page.get_by_label("Message", exact=True).fill(HOSTILE_PROSE.replace("\u202e", ""))
     page.keyboard.press("Enter")
     question = page.get_by_role("region", name="Approval of notes_delete_note")
     question.get_by_text("<img src=x").first.wait_for()
@@ -259,13 +293,54 @@ def test_html_in_messages_arguments_and_errors_is_shown_as_text_on_the_chat_page
     require_no_markup(page, "Activity")
 
 
+def test_html_in_the_names_of_connected_clients_and_their_tools_is_shown_as_text_on_the_clients_page(
+    checked_page: CheckedPage, dashboard: DashboardProcess
+) -> None:
+    dashboard.run(
+        "add_tool",
+        name=f"{HOSTILE} \u202ewombat",
+        toolset="hostile-client",
+        schema={"description": HOSTILE_PROSE, "parameters": {"type": "object"}},
+    )
+    element = {"type": "img", "props": {"src": "x", "onError": "window.hacked=1"}, "key": None, "ref": None}
+    client = {"name": HOSTILE_PROSE, "token": HOSTILE, "tools": element, "busy": element}
+    status = {"pid": os.getpid(), "address": HOSTILE_PROSE, "clients": [client]}
+    folder = dashboard.home / "state" / "gateway" / "status"
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{os.getpid()}.json"
+    file.write_text(json.dumps(status))
+    try:
+        page = checked_page.open("clients")
+        page.get_by_role("cell").get_by_text("<img src=x").first.wait_for()
+        require_no_markup(page, "Clients")
+        page.get_by_label("Name of the client").fill("wombats")
+        page.get_by_role("combobox", name="Toolset").select_option("hostile-client")
+        page.get_by_role("button", name="Create").click()
+        page.get_by_role("button", name="Create the token").click()
+        page.get_by_role("link", name="Back").click()
+        row = page.get_by_role("listitem").filter(has_text="wombats")
+        row.get_by_role("button", name="What it sees").click()
+        row.get_by_text("_script_wombat").first.wait_for()  # names are made valid for clients
+        require_no_markup(page, "Clients")
+        page.once("dialog", lambda dialog: dialog.accept())
+        row.get_by_role("button", name="Revoke").click()
+        row.wait_for(state="detached")
+    finally:
+        file.unlink()
+
+
+@pytest.mark.parametrize("name", ["catalog", "playground", "clients", "chat"])
+def test_malformed_address_of_a_page_is_opened_without_an_error(checked_page: CheckedPage, name: str) -> None:
+    for detail in ("%", "%E0%A4%A"):
+        page = checked_page.open(f"{name}/{detail}")
+        require_no_markup(page, name.title())
+
+
 def require_no_markup(page: Any, title: str) -> None:
     """Require that hostile text was not understood as HTML, and that no link leads to a script."""
     assert "\u202e" not in page.content()
     assert page.evaluate("window.hacked") is None
-    assert page.locator("#app img[src=x]").count() == 0
-    assert page.locator("#app script").count() == 0
-    assert page.locator("#app a[href^='javascript:' i]").count() == 0
+    assert page.evaluate(FIND_MARKUP) == []
     assert page.title() == f"{title} · Toolfold"
 
 

@@ -220,3 +220,13 @@ def test_open_event_stream_does_not_extend_the_browser_session() -> None:
     now[0] += 1
     assert not sign_in.is_open(session)
     assert sign_in.use_session(signed_in.cookie, signed_in.page_key) is None
+
+
+def test_sign_in_of_a_second_tab_replaces_the_cookie_of_the_browser() -> None:
+    sign_in = SignIn(lambda _: True)
+    first = sign_in.redeem(sign_in.create_code())
+    second = sign_in.redeem(sign_in.create_code(), cookie=first.cookie)
+    assert sign_in.find_session(first.cookie) is None
+    for key in (first.page_key, second.page_key):
+        assert sign_in.use_session(second.cookie, key)
+        assert sign_in.use_session(first.cookie, key) is None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -31,11 +34,21 @@ def issuer() -> Iterator[IssuerServer]:
         yield running
 
 
-async def finish(issuer: IssuerServer, *, response: dict[str, Any] | None = None, **claims: Any) -> Identity:
+def sign_normally(issuer: IssuerServer, claims: dict[str, Any]) -> str:
+    return issuer.keys[0].sign(claims, typ="JWT")
+
+
+async def finish(
+    issuer: IssuerServer,
+    *,
+    response: dict[str, Any] | None = None,
+    sign: Callable[[IssuerServer, dict[str, Any]], object] = sign_normally,
+    **claims: Any,
+) -> Identity:
     """Finish a login with an ID token and a response that are valid except for the given changes."""
     attempt = LoginAttempt()
     sent = {"aud": "dashboard", "nonce": attempt.nonce, "scope": None, **claims}
-    token = issuer.keys[0].sign(issuer.claims("alice-1", **sent), typ="JWT")
+    token = sign(issuer, issuer.claims("alice-1", **sent))
     issuer.replies["/token"] = 200, {}, json.dumps({"id_token": token}).encode()
     client = OidcClient(
         Issuer(issuer.url),
@@ -83,6 +96,17 @@ async def test_login_redirect_with_a_wrong_state_or_issuer_or_code_is_refused(
         ({"azp": "other-client"}, "issued to another client"),
         ({"iss": "https://evil.example"}, "another identity provider"),
         ({"exp": 1_000_000_000}, "has expired"),
+        ({"exp": None}, "lacks one of the claims"),
+        ({"nbf": 32_000_000_000}, "not valid yet"),
+        ({"aud": None}, "lacks one of the claims"),
+        ({"aud": []}, "lacks one of the claims"),
+        ({"aud": ["other-client"]}, "for another service"),
+        ({"iss": None}, "lacks one of the claims"),
+        ({"sub": None}, "lacks one of the claims"),
+        ({"sub": ""}, "subject is empty"),
+        ({"sub": "alice-1\n"}, "subject is empty, too long or not a text"),
+        ({"nonce": ["other"]}, "the nonce differs"),
+        ({"azp": ["dashboard"]}, "issued to another client"),
     ],
 )
 async def test_id_token_with_a_wrong_nonce_or_audience_or_issuer_or_expiry_is_refused(
@@ -90,6 +114,48 @@ async def test_id_token_with_a_wrong_nonce_or_audience_or_issuer_or_expiry_is_re
 ) -> None:
     with pytest.raises(InvalidToken, match=reason):
         await finish(issuer, **claims)
+
+
+def make_token(claims: dict[str, Any], signature: Callable[[bytes], bytes], **header: str) -> str:
+    parts = ({"kid": "one", "typ": "JWT", **header}, claims)
+    signed = ".".join(encode_part(json.dumps(each).encode()) for each in parts)
+    return f"{signed}.{encode_part(signature(signed.encode()))}"
+
+
+def encode_part(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
+def sign_with_secret(secret: bytes) -> Callable[[bytes], bytes]:
+    return lambda signed: hmac.new(secret, signed, hashlib.sha256).digest()
+
+
+FORGERIES: dict[str, Callable[[IssuerServer, dict[str, Any]], object]] = {
+    "algorithm none": lambda _, claims: make_token(claims, lambda _: b"", alg="none"),
+    "algorithm NONE with a signature": lambda _, claims: make_token(claims, lambda _: b"x", alg="NONE"),
+    "the client secret": lambda _, claims: make_token(claims, sign_with_secret(b"any"), alg="HS256"),
+    "the public key as a secret": lambda issuer, claims: make_token(
+        claims, sign_with_secret(issuer.keys[0].public_pem), alg="HS256"
+    ),
+    "another key with the same id": lambda _, claims: SigningKey("one", kind="EC").sign(claims, typ="JWT"),
+    "an unknown key": lambda _, claims: SigningKey("two", kind="EC").sign(claims, typ="JWT"),
+    "a key in the token": lambda _, claims: (other := SigningKey("two", kind="EC")).sign(
+        claims, typ="JWT", jwk=other.to_jwk()
+    ),
+    "an access token": lambda issuer, claims: issuer.keys[0].sign(claims),
+    "a token for logging out": lambda issuer, claims: issuer.keys[0].sign(claims, typ="logout+jwt"),
+    "no token": lambda _issuer, _claims: None,
+    "claims without a signature": lambda _, claims: claims,
+    "text": lambda _issuer, _claims: "a.b",
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+async def test_id_token_that_the_issuer_has_not_signed_for_logins_is_refused(
+    issuer: IssuerServer, forgery: str
+) -> None:
+    with pytest.raises(InvalidToken):
+        await finish(issuer, sign=FORGERIES[forgery])
 
 
 def test_identity_provider_groups_determine_the_teams_and_administrator_role_of_a_user(

@@ -189,6 +189,18 @@ def test_session_store_returns_messages_with_nul_characters_and_emoji_unchanged(
     assert store.load_session("one").title == "Grüße\U0001f600"
 
 
+def test_half_of_a_surrogate_pair_in_messages_and_drafts_is_stored_as_a_replacement_character(
+    store: SessionStore,
+) -> None:
+    store.create_session(session(title="half \ud83d"))
+    body = {"role": "user", "content": "half \ud83d"}
+    store.append_messages("one", [MessageRecord(body=body, role="user", text="half \ud83d")])
+    store.save_draft("one", "half \ud83d")
+    assert store.load_messages("one")[0].text == "half \ufffd"
+    assert store.load_draft("one") == "half \ufffd"
+    assert store.load_session("one").title == "half \ufffd"
+
+
 def test_search_in_stored_sessions_ignores_accents_and_case(store: SessionStore) -> None:
     store.create_session(session())
     store.append_messages("one", [message("Die Straßenbahn nach Köln")])

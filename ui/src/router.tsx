@@ -12,7 +12,16 @@ const MOVED = "toolfold-moved";
 
 function read(): Route {
   const [page = "", ...rest] = location.pathname.replace(/^\/ui\/?/, "").split("/");
-  return { page: page || "overview", detail: decodeURIComponent(rest.join("/")) };
+  return { page: page || "overview", detail: decode(rest.join("/")) };
+}
+
+/** Decode a part of the address; empty if it is malformed. */
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return "";
+  }
 }
 
 export function go(page: string, detail = ""): void {

@@ -152,15 +152,19 @@ class SignIn:
     ) -> SignedIn:
         """Open a session, or add a tab to the browser's present session if that is of the same client.
 
-        A browser has one cookie for all its tabs, so that a new session would end those of other tabs.
+        A browser has one cookie for all its tabs, so that a new session would end those of other tabs. The
+        cookie is always a new one: whoever knows the one before has no part in the session any more.
         """
-        page_key = secrets.token_urlsafe(32)
+        signed_in = SignedIn(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
+        page_key = signed_in.page_key
         present = self.find_session(cookie)
         if present is not None and (present.client, present.is_limited) == (client, is_limited):
+            self.sign_out(present)
+            present.cookie_hash = _hash_text(signed_in.cookie)
+            self._sessions[present.cookie_hash] = present
             present.page_key_hashes.append(_hash_text(page_key))
             present.last_used, present.ends = now, ends
-            return SignedIn(cookie, page_key)
-        signed_in = SignedIn(secrets.token_urlsafe(32), page_key)
+            return signed_in
         session = BrowserSession(
             _hash_text(signed_in.cookie),
             deque([_hash_text(page_key)], maxlen=MAX_PAGES),

@@ -8,7 +8,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from toolfold.dashboard.texts import show_line, show_prose
-from toolfold.errors import ToolfoldError
+from toolfold.errors import ToolfoldError, error_message
+from toolfold.events import TurnFinished
 from toolfold.gateway.request_bodies import RequestRefused
 from toolfold.model import Json
 
@@ -119,4 +120,9 @@ class ChatSessions:
     def _finish(self, session_id: str, done: asyncio.Task[TurnResult]) -> None:
         self._turns.pop(session_id, None)
         if not done.cancelled() and (error := done.exception()):
-            log.error("an agent of the dashboard failed: %s", self._redact(str(error)))
+            problem = self._redact(error_message(error))
+            log.error("an agent of the dashboard failed: %s", problem)
+            # The page waits for the end of the turn.
+            self._runtime.events.publish(
+                TurnFinished(session_id=session_id, turn=0, reason="error", error=problem)
+            )

@@ -36,7 +36,7 @@ class ClientAdmin:
             {
                 "name": show_name(str(each.get("name", ""))),
                 "token": show_name(str(each.get("token", ""))),
-                "tools": each.get("tools", 0),
+                "tools": tools if isinstance(tools := each.get("tools"), int) else 0,
                 "busy": bool(each.get("busy")),
                 "gateway": show_name(str(gateway.get("address") or "stdio")),
             }

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Protocol
 
-from toolfold.model import Json
+from toolfold.model import Json, make_json_encodable
 from toolfold.providers.dialect import Dialect
 from toolfold.providers.errors import ProviderError, classify_status
 from toolfold.providers.reply import Delta, ModelRequest, Reply, ReplyReader
@@ -59,7 +59,11 @@ class ReplyStream:
 
     async def __aiter__(self) -> AsyncIterator[Delta]:
         async for event in self._events:
-            for delta in self._reader.feed(event):
+            try:
+                readable = make_json_encodable(event)
+            except RecursionError:  # like data that is not JSON
+                continue
+            for delta in self._reader.feed(readable):
                 yield delta
         self._reply = self._reader.finish()
 

@@ -10,11 +10,12 @@ import functools
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from toolfold.errors import ToolfoldError
+from toolfold.model import make_json_encodable
 
 BUSY_TIMEOUT_S = 10.0
 """How long a statement waits for another process that writes to the file."""
@@ -76,9 +77,21 @@ def _report_faults(method: Callable[P, T]) -> Callable[P, T]:
 
 
 class _Cursor(sqlite3.Cursor):
+    """Cursor that stores texts with lone surrogates, which SQLite refuses, without them."""
+
     file = ""
-    execute = _report_faults(sqlite3.Cursor.execute)
-    executemany = _report_faults(sqlite3.Cursor.executemany)
+
+    @_report_faults
+    def execute(self, statement: str, values: Any = ()) -> Any:
+        try:
+            return super().execute(statement, values)
+        except UnicodeEncodeError:
+            return super().execute(statement, make_json_encodable(values))
+
+    @_report_faults
+    def executemany(self, statement: str, rows: Iterable[Any]) -> Any:
+        return super().executemany(statement, map(make_json_encodable, rows))
+
     fetchone = _report_faults(sqlite3.Cursor.fetchone)
     fetchall = _report_faults(sqlite3.Cursor.fetchall)
     __next__ = _report_faults(sqlite3.Cursor.__next__)  # type: ignore[arg-type]
