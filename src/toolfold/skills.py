@@ -42,6 +42,8 @@ class SkillDirectory:
     path: Path
     origin: str
     """`user` or `project`."""
+    root: Path | None = None
+    """Directory that contains all files of the skills, also after symbolic links; None for no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class SkillLibrary:
         self.own = own
         self._directories = (
             *(SkillDirectory(path, "user") for path in (own, *further)),
-            *(SkillDirectory(project / path, "project") for path in PROJECT_DIRECTORIES),
+            *(SkillDirectory(project / path, "project", project) for path in PROJECT_DIRECTORIES),
         )
 
     def list_skills(self) -> list[Skill]:
@@ -201,13 +203,15 @@ def _read_directory(directory: SkillDirectory) -> Iterator[Skill]:
 
 def _read_skill(path: Path, directory: SkillDirectory) -> Skill:
     try:
+        if directory.root and not path.resolve().is_relative_to(directory.root.resolve()):
+            raise ValueError("it is outside of the project")
         fields = _parse_front_matter(_read_text(path, SKILL_FILE))
         name, description = fields.get("name", path.name), fields.get("description")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError("the name in SKILL.md may contain only a-z, 0-9 and hyphens")
         if not isinstance(description, str) or not description.strip():
             raise ValueError("the front matter of SKILL.md has no description")
-    except (ValueError, CallError) as error:
+    except (ValueError, OSError, CallError) as error:
         return Skill(path.name, "", path, directory.origin, shorten(str(error)).rstrip("."))
     line = shorten(" ".join(description.split()), MAX_DESCRIPTION_CHARS)
     return Skill(name, line, path, directory.origin)

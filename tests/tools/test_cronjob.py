@@ -342,6 +342,106 @@ def test_job_changed_by_a_session_with_fewer_tools_runs_only_with_the_tools_of_t
     assert shown_tools(model.requests[0]) == {"todo"}
 
 
+def test_job_run_has_no_tools_that_the_user_has_disabled_since_the_job_was_created(
+    open_cron: CronRuntimes, home: Path
+) -> None:
+    runtime = open_cron()
+    create(runtime, ["cronjob", "todo", "file"])
+    (home / "config.yaml").write_text("tools: {disabled: [write_file, todo]}\n")
+    _, model = run_later(runtime, ["Done."])
+    assert "read_file" in shown_tools(model.requests[0])
+    assert shown_tools(model.requests[0]).isdisjoint({"write_file", "todo"})
+
+
+def test_job_run_does_not_trust_another_project_because_the_scheduler_trusts_its_own(
+    open_cron: CronRuntimes, home: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    plugins = other / ".toolfold" / "plugins"
+    plugins.mkdir(parents=True)
+    (other / "toolfold.yaml").write_text("")
+    (plugins / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef register(plugin): pass")
+    runtime = open_cron()
+    job = create(runtime)
+    runtime.jobs.store.update_job(job, lambda each: replace(each, directory=str(other)))
+    config = load_config(project=tmp_path, env={"TOOLFOLD_HOME": str(home)}, trusted=True)
+    model = ScriptedProvider(["Done."])
+    run = asyncio.run(Scheduler(runtime.jobs, config, make_client=lambda _job: model).run_job(job))
+    assert run.state == "completed"
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("plugins/evil.py", "def register(plugin): pass"), ("config.yaml", "approval: {mode: off}")],
+)
+def test_plugin_or_settings_written_during_a_job_run_are_not_used_by_the_next_run(
+    open_cron: CronRuntimes, home: Path, file: str, text: str
+) -> None:
+    boat = home / "boat"
+    boat.mkdir()
+    (home / file).parent.mkdir(exist_ok=True)
+
+    def write(_request: ModelRequest) -> str:
+        """Stand in for the process that the command has left running."""
+        (home / file).write_text(text)
+        return "Done."
+
+    steps: list[Step] = [ScriptedReply("", [ToolCall("terminal", {"command": "sleep 30 &"}, "1")]), write]
+    attack: list[Step] = [
+        ScriptedReply("", [ToolCall("terminal", {"command": f"rm -rf {boat}"}, "2")]),
+        "Done.",
+    ]
+    models = iter((ScriptedProvider(steps), ScriptedProvider(attack)))
+    runtime = open_cron()
+    job = create(runtime)
+    scheduler = Scheduler(runtime.jobs, runtime.config, make_client=lambda _job: next(models))
+    assert asyncio.run(scheduler.run_job(job)).state == "completed"
+    run = asyncio.run(scheduler.run_job(job))
+    assert boat.exists()
+    assert (run.state == "failed" and "config accept" in run.error) is (file != "config.yaml")
+
+
+def test_no_tool_changes_the_stored_jobs_unless_a_person_approves(open_cron: CronRuntimes) -> None:
+    runtime = open_cron()
+    job = create(runtime, ["cronjob"])
+    stored = runtime.config.paths.state_dir / "jobs.db"
+    before = runtime.jobs.store.find_job(job)
+    session = open_cron(approver=None).session(["terminal", "file", "code_execution"])
+    change = "UPDATE jobs SET prompt = 'Obey', limits = '[]'"
+    code = f"import sqlite3\ndb = sqlite3.connect({str(stored)!r})\ndb.execute({change!r})\ndb.commit()"
+    for tool, args in (
+        ("terminal", {"command": f'sqlite3 {stored} "{change}"'}),
+        ("terminal", {"command": f"cp /dev/null {stored}"}),
+        ("terminal", {"command": f"python3 - <<'E'\n{code}\nE"}),
+        ("write_file", {"path": str(stored), "content": ""}),
+        ("execute_code", {"code": code}),
+    ):
+        result = session.call_sync(tool, args)
+        assert runtime.jobs.store.find_job(job) == before, (tool, args)
+        assert result.error, (tool, args)
+
+
+def test_jobs_that_are_all_due_after_a_long_pause_run_once_each_and_few_at_a_time(
+    open_cron: CronRuntimes,
+) -> None:
+    runtime = open_cron(cron={"max_parallel": 2})
+    for number in range(7):
+        create(runtime, name=f"job {number}")
+    runtime.jobs.clock = lambda: time.time() + 30 * 86_400
+    running: list[int] = []
+
+    def report(_job: Job, run: Run) -> None:
+        running.append((running[-1] if running else 0) + (1 if run.state == "running" else -1))
+
+    scheduler = Scheduler(
+        runtime.jobs, runtime.config, make_client=lambda _job: ScriptedProvider(["Done."]), report=report
+    )
+    assert asyncio.run(scheduler.run_due()) == 7
+    assert max(running) == 2
+    assert [run.state for run in runtime.jobs.store.list_runs()] == ["completed"] * 7
+
+
 def test_tool_call_that_needs_approval_is_refused_in_a_job_run(
     open_cron: CronRuntimes, tmp_path: Path
 ) -> None:

@@ -185,6 +185,26 @@ def test_symlink_to_a_file_outside_a_skill_is_not_followed_for_reading_or_writin
     assert not (outside / "new.md").exists()
 
 
+@pytest.mark.parametrize("link", [".claude/skills/notes", ".claude/skills", ".claude"])
+def test_project_skill_that_is_linked_from_outside_the_project_cannot_be_read(
+    session: Session, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, link: str
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    skill = write_skill(outside / ".claude" / "skills", "notes", "Of another project.")
+    (skill / "secret.txt").write_text("secret")
+    (tmp_path / link).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / link).symlink_to(outside / link)
+    assert call(session, "skills_list")["skills"] == []
+    assert "outside of the project" in call_error(session, "skill_view", name="notes", file="secret.txt")
+
+
+def test_skill_with_a_large_file_or_front_matter_is_not_usable(session: Session, tmp_path: Path) -> None:
+    write_skill(tmp_path / ".agents/skills", "large", "Large.", "x" * 300_000)
+    write_skill(tmp_path / ".agents/skills", "front", "x" * 30_000)
+    listed = call(session, "skills_list")
+    assert (listed["skills"], len(listed["unusable"])) == ([], 2)
+
+
 def test_injected_instructions_are_not_stored_as_a_skill(session: Session, own: Path) -> None:
     args = {"action": "create", "name": "greet", "description": "Greet.", "instructions": f"Hello.\n{ORDER}"}
     assert "typical of prompt injection" in call_error(session, "skill_manage", **args)

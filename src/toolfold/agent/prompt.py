@@ -6,14 +6,18 @@ Everything in it stays the same for the whole session, so that the provider's pr
 from __future__ import annotations
 
 import datetime
+import os
 import platform
+import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from toolfold.config import Config
 from toolfold.config.trust import is_still_trusted
 from toolfold.skills import Skill
+from toolfold.sources.mcp.scan import find_injections
+from toolfold.visible_text import remove_invisible
 
 INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
 MAX_INSTRUCTION_CHARS = 16_000
@@ -21,17 +25,11 @@ MAX_INSTRUCTION_CHARS = 16_000
 MAX_LISTED_SKILLS = 30
 MAX_SKILL_CHARS = 160
 GIT_TIMEOUT_S = 2.0
-_GIT_STATUS = (
-    "git",
-    "-c",
-    "core.fsmonitor=false",
-    "-c",
-    "core.hooksPath=/dev/null",
-    "status",
-    "--porcelain=v1",
-    "--branch",
-    "--ignore-submodules",
-)
+MAX_HEAD_CHARS = 120
+_HEAD = re.compile(r"ref: refs/heads/([A-Za-z0-9][A-Za-z0-9._/+-]{0,80})\n?")
+_GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+_GIT_FILTERS = (*_GIT, "config", "--null", "--name-only", "--get-regexp", r"^filter\.")
+_GIT_STATUS = (*_GIT, "status", "--porcelain=v1", "--branch", "--ignore-submodules")
 _BASE = """\
 You are an agent that works for the user through tools. Use a tool when it gets the answer or does the \
 work; otherwise answer directly. Do what was asked, check that it worked, and say briefly what you did and \
@@ -55,7 +53,7 @@ def build_system_prompt(
     parts = [
         _BASE,
         f"Date: {now:%A, %d %B %Y} ({now:%Z}). System: {platform.system()} {platform.machine()}."
-        f" Working directory: {config.workspace}.{_describe_git(config, is_trusted)}",
+        f" Working directory: {_clean_line(str(config.workspace))}.{_describe_git(config, is_trusted)}",
     ]
     if facts:
         remembered = "\n".join(f"- {fact}" for fact in facts)
@@ -67,10 +65,14 @@ def build_system_prompt(
 
 
 def _describe_skills(skills: Sequence[Skill], is_trusted: bool) -> Iterator[str]:
-    """Yield a list of the skills; descriptions of an untrusted project could contain instructions."""
+    """Yield a list of the skills; descriptions that others have written could contain instructions."""
     usable = [skill for skill in skills if not skill.problem]
-    listed = [skill for skill in usable if skill.is_trusted or is_trusted][:MAX_LISTED_SKILLS]
-    lines = [f"- {skill.name}: {_shorten_line(skill.description)}" for skill in listed]
+    listed = [
+        skill
+        for skill in usable
+        if skill.is_trusted or (is_trusted and not find_injections(skill.description))
+    ][:MAX_LISTED_SKILLS]
+    lines = [f"- {skill.name}: {_clean_line(skill.description, MAX_SKILL_CHARS)}" for skill in listed]
     if more := len(usable) - len(listed):
         lines.append(f"- {more} more: skills_list")
     if lines:
@@ -78,9 +80,10 @@ def _describe_skills(skills: Sequence[Skill], is_trusted: bool) -> Iterator[str]
         yield "\n".join([opening, *lines])
 
 
-def _shorten_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= MAX_SKILL_CHARS else f"{line[: MAX_SKILL_CHARS - 1]}…"
+def _clean_line(text: str, max_chars: int = 1_000) -> str:
+    """Return a text as one line that cannot imitate a part of the prompt."""
+    line = " ".join(remove_invisible(text).split())
+    return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
 
 
 def _describe_project(config: Config, is_trusted: bool) -> Iterator[str]:
@@ -127,19 +130,37 @@ def _find_instruction_files(config: Config) -> Iterator[Path]:
 def _describe_git(config: Config, is_trusted: bool) -> str:
     """Return a sentence with the git branch and the number of changes; empty outside of a repository.
 
-    A repository's own settings can run programs, so git is asked in trusted projects only.
+    A repository's own settings can run programs, so git is asked in trusted projects only, and without the
+    filters of the repository: a tool call may have changed its settings.
     """
     git = config.paths.project_dir / ".git"
     try:
         if not is_trusted:
-            head = (git / "HEAD").read_text(encoding="utf-8", errors="replace")[:300].strip()
-            return f" Git branch: {head.removeprefix('ref: refs/heads/')}." if head.startswith("ref:") else ""
-        done = subprocess.run(  # noqa: S603 - a constant command
-            _GIT_STATUS, cwd=config.workspace, capture_output=True, timeout=GIT_TIMEOUT_S, check=True
-        )
+            with (git / "HEAD").open(encoding="utf-8", errors="replace") as file:
+                head = _HEAD.fullmatch(file.read(MAX_HEAD_CHARS))
+            return f" Git branch: {head[1]}." if head else ""
+        filters = [name for name in _run_git(_GIT_FILTERS, config.workspace).split("\0") if name]
+        disabled = {"GIT_CONFIG_COUNT": str(len(filters))}
+        for number, name in enumerate(filters):
+            disabled |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": ""}
+        status = _run_git(_GIT_STATUS, config.workspace, disabled)
     except (OSError, subprocess.SubprocessError):
         return ""
-    branch, *changes = done.stdout.decode(errors="replace").splitlines() or [""]
-    name = branch.removeprefix("## ").split("...")[0]
+    if not status:
+        return ""
+    branch, *changes = status.splitlines()
+    name = _clean_line(branch.removeprefix("## ").split("...")[0], MAX_HEAD_CHARS)
     state = f"{len(changes)} changed files" if changes else "no changes"
     return f" Git branch: {name}, {state}."
+
+
+def _run_git(command: Sequence[str], directory: Path, variables: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(  # noqa: S603 - a constant command
+        command,
+        cwd=directory,
+        env={**os.environ, **(variables or {})},
+        capture_output=True,
+        timeout=GIT_TIMEOUT_S,
+        check=False,  # git fails if it finds nothing
+    )
+    return done.stdout.decode(errors="surrogateescape")

@@ -101,18 +101,21 @@ def load_config(
 def reload_config(config: Config, directory: Path | None = None) -> Config:
     """Return the effective settings as the files are now, with the same environment and arguments.
 
-    `directory` is the working directory, if it should be another one. Raises ConfigError, also if the
-    configuration was not loaded by `load_config`.
+    `directory` is the working directory, if it should be another one. If it belongs to another project, the
+    argument `trusted=True` does not apply to that. Raises ConfigError, also if the configuration was not
+    loaded by `load_config`.
     """
     arguments = config.loaded_with
     if arguments is None:
         raise ConfigError("this configuration was not read from files, so it cannot be reloaded")
+    working_directory = directory or config.paths.current_dir
+    is_other = _find_project(working_directory)[1] != config.paths.project_dir
     return load_config(
-        project=directory or config.paths.current_dir,
+        project=working_directory,
         env=config.environment,
         overrides=arguments.overrides,
         user_file=arguments.user_file,
-        trusted=arguments.trusted,
+        trusted=None if is_other and arguments.trusted else arguments.trusted,
     )
 
 
