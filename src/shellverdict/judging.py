@@ -23,6 +23,7 @@ from shellverdict.names import split_names
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules, builtin_rules
 from shellverdict.shell.budget import Budget
+from shellverdict.shell.earlier_files import NO_EARLIER_FILES, EarlierFiles
 from shellverdict.shell.embedded import (
     detect_language,
     find_embedded_commands,
@@ -78,20 +79,28 @@ class Judge:
         return _cached_judge(_absolute_path(home, "~"), _absolute_path(cwd, "."), rules)
 
     def __call__(
-        self, command: str, *, cwd: str | None = None, variables: Mapping[str, Word] = NO_VARIABLES
+        self,
+        command: str,
+        *,
+        cwd: str | None = None,
+        variables: Mapping[str, Word] = NO_VARIABLES,
+        earlier_files: EarlierFiles = NO_EARLIER_FILES,
     ) -> Verdict:
         """Judge a shell command before it runs. Never raises.
 
-        `variables` are shell variables set by earlier commands (see `Verdict.leaves`).
+        `variables` are shell variables set by earlier commands (see `Verdict.leaves`), `earlier_files` the
+        files that they changed (see `Verdict.file_changes`).
         """
         try:
-            return self._judge_command(command, cwd or CURRENT_DIRECTORY, variables)
+            return self._judge_command(command, cwd or CURRENT_DIRECTORY, variables, earlier_files)
         except Exception:
             return _failure_verdict(command)
 
-    def _judge_command(self, command: str, cwd: str, variables: Mapping[str, Word]) -> Verdict:
+    def _judge_command(
+        self, command: str, cwd: str, variables: Mapping[str, Word], earlier_files: EarlierFiles
+    ) -> Verdict:
         paths, budget = self._paths.with_fresh_limits(), Budget()
-        reading = _read_command(command, paths, cwd, variables, budget)
+        reading = _read_command(command, paths, cwd, variables, budget, earlier_files)
         runs = _unique_runs(reading.runs)
         if any(_moves_files(run) for run in runs):
             paths = paths.without_disk_checks()
@@ -104,16 +113,25 @@ class Judge:
             findings.append(replace(TOO_LONG, span=(0, len(command))))
         known = {**variables, **reading.exported_variables}
         shape = "" if unread else _command_shape(reading.runs, cwd, known)
-        return Verdict(command, tuple(dict.fromkeys(findings)), shape, unread, reading.exported_variables)
+        return Verdict(
+            command,
+            tuple(dict.fromkeys(findings)),
+            shape,
+            unread,
+            reading.exported_variables,
+            reading.file_changes,
+        )
 
-    def judge_input(self, process_input: ProcessInput) -> Verdict:
+    def judge_input(
+        self, process_input: ProcessInput, earlier_files: EarlierFiles = NO_EARLIER_FILES
+    ) -> Verdict:
         """Judge text written to a running process, together with all its earlier input. Never raises."""
         try:
-            return self._judge_input(process_input)
+            return self._judge_input(process_input, earlier_files)
         except Exception:
             return _failure_verdict(process_input.description)
 
-    def _judge_input(self, process_input: ProcessInput) -> Verdict:
+    def _judge_input(self, process_input: ProcessInput, earlier_files: EarlierFiles) -> Verdict:
         # Earlier input may have moved files, and only the latest lines are analyzed.
         paths, command = self._paths.without_disk_checks(), process_input.description
         input_reading = analyze_input(
@@ -122,6 +140,7 @@ class Judge:
             cwd=process_input.workdir or CURRENT_DIRECTORY,
             initial_cwd=paths.session_directory,
             is_confidential=lambda run: prints_confidential(run, paths),
+            earlier_files=earlier_files,
         )
         span, runs = (0, len(command)), _unique_runs(input_reading.reading.runs)
         findings = list(
@@ -184,20 +203,17 @@ class Judge:
 
         Whether such a command runs is a guess, so only severe findings count, and all can be approved.
         """
+        for source, effects, span in _embedded_effects(reading):
+            yield from _guess_findings(self._collect_findings("", effects, (), paths), source, span)
         for source, command, span in _embedded_candidates(reading, runs):
             embedded = _read_command(command, paths, cwd, NO_VARIABLES, budget)
             if embedded.is_incomplete:
                 yield replace(TOO_LONG, span=span)
                 return
-            for finding in self._collect_findings(
+            found = self._collect_findings(
                 command, embedded.effects, embedded.runs[:MAX_EMBEDDED_RUNS], paths
-            ):
-                if (
-                    finding.severity >= Severity.MEDIUM
-                    and finding.category not in IGNORED_EMBEDDED_CATEGORIES
-                ):
-                    reason = f"{source} contains a command that may be run: {finding.reason}"
-                    yield replace(finding, reason=reason, span=span, blocked=False, confined_to="")
+            )
+            yield from _guess_findings(found, source, span)
 
     def _judge_run(
         self, run: ProgramRun, paths: PathClassifier, site: ExecutionSite | None
@@ -210,7 +226,12 @@ class Judge:
 
 
 def _read_command(
-    command: str, paths: PathClassifier, cwd: str, variables: Mapping[str, Word], budget: Budget
+    command: str,
+    paths: PathClassifier,
+    cwd: str,
+    variables: Mapping[str, Word],
+    budget: Budget,
+    earlier_files: EarlierFiles = NO_EARLIER_FILES,
 ) -> CommandReading:
     return read_command(
         command,
@@ -219,8 +240,26 @@ def _read_command(
         initial_cwd=paths.session_directory,
         is_confidential=lambda run: prints_confidential(run, paths),
         variables=variables,
+        earlier_files=earlier_files,
         budget=budget,
     )
+
+
+def _guess_findings(findings: Iterable[Finding], source: str, span: tuple[int, int]) -> Iterator[Finding]:
+    """Yield the severe findings about code that may be run."""
+    for finding in findings:
+        if finding.severity >= Severity.MEDIUM and finding.category not in IGNORED_EMBEDDED_CATEGORIES:
+            reason = f"{source} contains a command that may be run: {finding.reason}"
+            yield replace(finding, reason=reason, span=span, blocked=False, confined_to="")
+
+
+def _embedded_effects(
+    reading: CommandReading,
+) -> Iterator[tuple[str, tuple[CommandEffect, ...], tuple[int, int]]]:
+    """Yield the direct effects of the code in changed files, each with its source and position."""
+    for text, (path, span) in reading.written_texts.texts.items():
+        if effects := analyze_code(text, detect_language(path, text)).effects:
+            yield f"a changed file ({path})", effects, span
 
 
 def _embedded_candidates(

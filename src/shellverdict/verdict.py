@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
+from shellverdict.shell.earlier_files import FileChanges
 from shellverdict.shell.words import EMPTY, Word
 
 __all__ = ["CommandEffect", "EffectKind", "Finding", "Severity", "Verdict"]
@@ -80,6 +81,8 @@ class Verdict:
     unread: bool = False
     leaves: Mapping[str, Word] = field(default_factory=dict, compare=False, repr=False)
     """Exported variables that the command would leave to the next command in the same terminal."""
+    file_changes: FileChanges = field(default_factory=FileChanges, compare=False, repr=False)
+    """Changes to files, as far as the command shows them."""
 
     @property
     def dangerous(self) -> bool:

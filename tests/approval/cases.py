@@ -35,6 +35,6 @@ def analysis_of(verdict: Verdict, tool: Tool = SHELL, args: Json | None = None) 
     """Return the analysis of a call with the given verdict; the real analyzer creates the grant keys."""
     from toolfold.approval.call_analysis import CallAnalyzer
 
-    return CallAnalyzer(lambda command, *, cwd=None, variables=None: verdict).analyze(
+    return CallAnalyzer(lambda command, *, cwd=None, variables=None, earlier_files=None: verdict).analyze(
         tool, args or {"command": verdict.command}
     )

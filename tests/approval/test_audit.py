@@ -167,7 +167,7 @@ class TestRecordedDecisions:
         self, tmp_path: Path, verdict: Verdict, approver: Any = None, **options: Any
     ) -> dict[str, Any]:
         loops, log = EventLoops(), AuditLog(tmp_path)
-        analyzer = CallAnalyzer(lambda command, *, cwd=None, variables=None: verdict)
+        analyzer = CallAnalyzer(lambda command, *, cwd=None, variables=None, earlier_files=None: verdict)
         gate = Approval(approver, loops, analyzer=analyzer, audit=log, timeout=60, **options)
         context = CallContext(session_id="session-1", call_id="call-1")
         try:
@@ -233,7 +233,9 @@ class TestRecordedDecisions:
     ) -> None:
         loops = EventLoops()
         (tmp_path / "state").write_text("a file in place of the directory")
-        analyzer = CallAnalyzer(lambda command, *, cwd=None, variables=None: verdict_on(command, finding()))
+        analyzer = CallAnalyzer(
+            lambda command, *, cwd=None, variables=None, earlier_files=None: verdict_on(command, finding())
+        )
         gate = Approval(lambda _: True, loops, analyzer=analyzer, audit=AuditLog(tmp_path / "state"))
         with pytest.raises(Refused, match="could not be recorded"):
             await gate.require(SHELL, {"command": "rm a"}, CallContext(session_id="s"))

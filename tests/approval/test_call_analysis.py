@@ -29,7 +29,9 @@ CLASSIFIER = PathClassifier(
 )
 
 
-def flag_everything(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
+def flag_everything(
+    command: str, *, cwd: str | None = None, variables: object = None, earlier_files: object = None
+) -> Verdict:
     """Command analysis that flags every command except those with "ls"."""
     return verdict_on(command, finding()) if "ls" not in command else verdict_on(command)
 
@@ -83,7 +85,9 @@ class TestCommands:
     def test_command_argument_over_the_length_limit_is_marked_as_not_analyzed(self) -> None:
         asked: list[str] = []
 
-        def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
+        def judge(
+            command: str, *, cwd: str | None = None, variables: object = None, earlier_files: object = None
+        ) -> Verdict:
             asked.append(command)
             return verdict_on(command)
 
@@ -105,7 +109,9 @@ class TestCommands:
     ) -> None:
         directories: list[str | None] = []
 
-        def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
+        def judge(
+            command: str, *, cwd: str | None = None, variables: object = None, earlier_files: object = None
+        ) -> Verdict:
             directories.append(cwd)
             return verdict_on(command)
 
@@ -130,7 +136,9 @@ class TestCommands:
         assert with_stdin.allowlist_entry == ""
 
     def test_command_that_starts_with_tool_colon_cannot_become_an_allowlist_entry(self) -> None:
-        def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
+        def judge(
+            command: str, *, cwd: str | None = None, variables: object = None, earlier_files: object = None
+        ) -> Verdict:
             return verdict_on(command, finding())
 
         analyzer = CallAnalyzer(judge)
@@ -139,7 +147,9 @@ class TestCommands:
         assert analyzer.normalize_entry("tool:wipe {}") == ("tool:wipe {}", None)
 
     def test_session_approval_of_a_command_does_not_allow_a_respelling_that_matches_more_rules(self) -> None:
-        def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
+        def judge(
+            command: str, *, cwd: str | None = None, variables: object = None, earlier_files: object = None
+        ) -> Verdict:
             found = (finding(), finding("spoof")) if "#" in command else (finding(),)
             return verdict_on(command, *found, shape="rm a")
 
@@ -152,7 +162,9 @@ class TestCommands:
         self,
     ) -> None:
         analyzer = CallAnalyzer(
-            lambda command, *, cwd=None, variables=None: verdict_on(command, finding(), shape="bash < ...")
+            lambda command, *, cwd=None, variables=None, earlier_files=None: verdict_on(
+                command, finding(), shape="bash < ..."
+            )
         )
         analysis = analyzer.analyze(make_tool(judged_as={"line": "command"}), {"line": "x | bash"})
         assert analysis.key

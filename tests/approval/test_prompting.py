@@ -30,7 +30,9 @@ async def loops() -> AsyncIterator[EventLoops]:
     created.close()
 
 
-def flag_everything(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
+def flag_everything(
+    command: str, *, cwd: str | None = None, variables: object = None, earlier_files: object = None
+) -> Verdict:
     return verdict_on(command, finding())
 
 
@@ -153,7 +155,9 @@ async def test_session_approval_still_applies_after_switching_to_another_approve
 async def test_command_needs_approval_if_the_command_analysis_raises_an_error(
     loops: EventLoops, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
+    def broken(
+        command: str, *, cwd: str | None = None, variables: object = None, earlier_files: object = None
+    ) -> Verdict:
         raise ZeroDivisionError
 
     person = FixedAnswer(True)
@@ -210,7 +214,9 @@ class TestConcurrentCalls:
     ) -> None:
         queue = ApprovalQueue()
         analyzer = CallAnalyzer(
-            lambda command, *, cwd=None, variables=None: verdict_on(command, finding(), shape="")
+            lambda command, *, cwd=None, variables=None, earlier_files=None: verdict_on(
+                command, finding(), shape=""
+            )
         )
         gate = Approval(queue, loops, analyzer=analyzer)
         calls = [asyncio.create_task(is_allowed(gate)) for _ in range(3)]

@@ -247,7 +247,9 @@ class TestApprovalWithModel:
             ask,
             loops,
             analyzer=CallAnalyzer(
-                lambda command, *, cwd=None, variables=None: verdict_on(command, *findings)
+                lambda command, *, cwd=None, variables=None, earlier_files=None: verdict_on(
+                    command, *findings
+                )
             ),
             chain=chain,
             smart=SmartApproval(review, loops),

@@ -22,7 +22,9 @@ _RUNTIME_MODULE = re.compile(r"toolfold(?:\.\w+)+")
 def find_runtime_commands(node: ast.AST) -> Iterator[tuple[str, ...]]:
     """Yield commands, as argument lists, that are equivalent to Python code that changes Toolfold itself."""
     for module in _named_modules(node):
-        if module.split(".")[1:2] and module.split(".")[1] in _ADMINISTRATIVE and module not in _HARMLESS:
+        package, _, rest = module.partition(".")
+        is_own = package == "toolfold" and rest.partition(".")[0] in _ADMINISTRATIVE
+        if is_own and module not in _HARMLESS:
             yield "toolfold-code", module
     match node:
         case ast.Call(func=ast.Attribute(attr="run_module" | "_run_module_as_main"), args=[first, *_]):

@@ -25,6 +25,7 @@ from shellverdict.interactive.terminal_keys import (
     repeats_commands,
 )
 from shellverdict.shell.budget import Budget, BudgetExceeded
+from shellverdict.shell.earlier_files import NO_EARLIER_FILES, EarlierFiles
 from shellverdict.shell.grammar import parse_partial_input
 from shellverdict.shell.reading import BranchPolicy, CommandReading, ExecutionContext
 from shellverdict.shell.runs import ProgramRun, TextStream
@@ -77,6 +78,7 @@ def analyze_input(
     cwd: str,
     initial_cwd: str = "",
     is_confidential: Callable[[ProgramRun], bool] = lambda _: False,
+    earlier_files: EarlierFiles = NO_EARLIER_FILES,
 ) -> InputAnalysis:
     """Return the effects of writing text to a process. Takes bounded time and never raises."""
     analysis = InputAnalysis()
@@ -89,6 +91,12 @@ def analyze_input(
         analysis.unknown_reasons.append("the input of the process is too long to be analyzed")
         return analysis
     budget, code = Budget(MAX_STEPS), CodeReader()
+
+    def create_state() -> ShellState:
+        return ShellState(
+            home=Word(home), cwd=Word(cwd), initial_cwd=Word(initial_cwd), earlier_files=earlier_files
+        )
+
     try:
         for before, after in _build_transcripts(process_input, analysis):
             for branch_policy in BranchPolicy:
@@ -98,19 +106,12 @@ def analyze_input(
                     SessionReader(analysis.reading, budget, is_confidential, branch_policy),
                     code,
                 )
-                replay.run(
-                    before, after, ShellState(home=Word(home), cwd=Word(cwd), initial_cwd=Word(initial_cwd))
-                )
+                replay.run(before, after, create_state())
                 if not replay.reader.has_divergent_branches:
                     break
         if analysis.is_language_guessed:
             reader = SessionReader(analysis.reading, budget, is_confidential, BranchPolicy.MARK_UNKNOWN)
-            _analyze_as_data(
-                process_input,
-                analysis,
-                reader,
-                ShellState(home=Word(home), cwd=Word(cwd), initial_cwd=Word(initial_cwd)),
-            )
+            _analyze_as_data(process_input, analysis, reader, create_state())
     except (BudgetExceeded, RecursionError):
         analysis.reading.is_incomplete = True
     return analysis

@@ -164,11 +164,7 @@ def _record_dd(run: ProgramRun, state: ShellState) -> None:
     """Record the file written by `dd`: a copy of its input file or standard input."""
     operands = dict(word.split("=", 1) for word in run.argv[1:] if "=" in word)
     if "of" in operands:
-        source = (
-            state.written_files.get(state.resolve_path(Word(operands["if"])))
-            if "if" in operands
-            else run.stdin
-        )
+        source = state.find_file(state.resolve_path(Word(operands["if"]))) if "if" in operands else run.stdin
         if source is not None and operands.keys() & {"skip", "seek", "count", "conv", "iflag", "cbs"}:
             source = TextStream(None, source.taints)  # a part of the input, or converted
         state.written_files[state.resolve_path(Word(operands["of"]))] = source or TextStream()
@@ -184,9 +180,11 @@ def _forget_edited_files(run: ProgramRun, state: ShellState) -> None:
     Files whose data has a recorded origin, such as the network, are not forgotten.
     """
     for word in run.argv[1:]:
-        stream = state.written_files.get(state.resolve_path(word))
+        path = state.resolve_path(word)
+        stream = state.find_file(path)
         if stream is not None and stream.text is not None and not stream.taints:
-            del state.written_files[state.resolve_path(word)]
+            state.written_files.pop(path, None)
+            state.edited_files.add(path)
 
 
 def _run_operands(run: ProgramRun) -> list[Word]:
@@ -237,7 +235,7 @@ def _record_copy(run: ProgramRun, state: ShellState, is_confidential: Callable[[
         into = posixpath.join(place, source.rpartition("/")[2])
         if run.name == "ln":
             state.symlinks[place] = state.symlinks[into] = Word(state.resolve_path(source))
-        stream = run.stdin if source in STDIN_PATHS else state.written_files.get(state.resolve_path(source))
+        stream = run.stdin if source in STDIN_PATHS else state.find_file(state.resolve_path(source))
         if stream is None and is_confidential(replace(run, argv=(CAT, source), path=CAT)):
             stream = TextStream(None, frozenset({Taint.CONFIDENTIAL}))
         if stream is not None:
@@ -283,7 +281,7 @@ def _record_unpacking(run: ProgramRun, state: ShellState) -> None:
     """Record that the working directory has downloaded files if an archive from the network is unpacked."""
     fetched = run.stdin is not None and Taint.NETWORK in run.stdin.taints
     for word in run.argv[1:]:
-        stream = state.written_files.get(state.resolve_path(word))
+        stream = state.find_file(state.resolve_path(word))
         fetched = fetched or (stream is not None and Taint.NETWORK in stream.taints)
     if fetched:
         state.downloaded_directories = (*state.downloaded_directories, posixpath.normpath(state.cwd))

@@ -27,6 +27,9 @@ __all__ = [
     "find_files_loaded_by_name",
     "has_indirect_call",
     "has_option_like_target",
+    "is_passive_program",
+    "language_of_name",
+    "loaded_names",
     "possible_code_words",
 ]
 
@@ -98,9 +101,14 @@ class WrittenTexts:
             self.texts.setdefault(text, ("", span))
         self.edits.clear()
 
+    def add_text(self, text: Word, path: str, run: ProgramRun) -> None:
+        """Add the text of a file that a program may run."""
+        if len(self.texts) < MAX_TEXTS:
+            self.texts.setdefault(text, (path, run.span))
+
     def add_written_files(self, run: ProgramRun, files: Mapping[str, TextStream]) -> None:
         """Add the texts of files that the same command line has written and that this program may run."""
-        passive = _is_passive_program(run)
+        passive = is_passive_program(run)
         called = (run.name, "-".join(run.argv[:2]))  # `git log` may run a file named git-log
         for path, stream in files.items():
             text = stream.text
@@ -159,7 +167,18 @@ def detect_language(path: str, text: str) -> str:
         return str(_load_table()["named"][name])
     if found := _SHEBANG.match(text):
         return found[1].replace("tclsh", "tcl")
+    return language_of_name(name)
+
+
+def language_of_name(path: str) -> str:
+    """Return the language of a file by the ending of its name; empty if that tells nothing."""
+    name = path.rpartition("/")[2].lower()
     return str(_load_table()["languages"].get(name.rpartition(".")[2], "")) if "." in name else ""
+
+
+def loaded_names(program: str) -> list[str]:
+    """Return the files that a program interprets without naming them; `@LANGUAGE` for all of a language."""
+    return _loads_by_program().get(program, [])
 
 
 def find_files_loaded_by_name(
@@ -169,7 +188,7 @@ def find_files_loaded_by_name(
 
     Each comes with the origins of its content, such as the network.
     """
-    loaded = split_names(_load_table()["loads"].get(run.name, ""))
+    loaded = {name.lower() for name in loaded_names(run.name)}
     for path, stream in files.items() if loaded else ():
         if path.rpartition("/")[2].lower() in loaded and stream.text is None:
             yield path, stream.taints - {Taint.CONFIDENTIAL}
@@ -196,6 +215,12 @@ def _load_table() -> Mapping[str, Any]:
     return MappingProxyType(tomllib.loads(text))
 
 
+@cache
+def _loads_by_program() -> Mapping[str, list[str]]:
+    rows = _load_table()["loads"].items()
+    return {program: names.split() for programs, names in rows for program in programs.split()}
+
+
 def _table_names(key: str) -> frozenset[str]:
     return split_names(_load_table()[key])
 
@@ -218,7 +243,8 @@ def _is_text_only(run: ProgramRun) -> bool:
     return not any(has_indirect_call(text) for text in (*run.argv[1:], _input_text(run)))
 
 
-def _is_passive_program(run: ProgramRun) -> bool:
+def is_passive_program(run: ProgramRun) -> bool:
+    """Return True if a program is known to run and load no file of the project."""
     if run.name == "git":
         has_code_option = any(word.startswith(_GIT_CODE_OPTIONS) for word in run.argv[1:])
         return not has_code_option and not any(name.startswith("GIT_") for name in run.env_assignments)

@@ -212,7 +212,7 @@ class NestedCodeReader(ControlFlowReader):
         if file in STDIN_PATHS:
             return self._analyze_stream_code(run.stdin or UNKNOWN_STREAM, language, run, state, context)
         path = state.resolve_path(file)
-        stream = state.written_files.get(path)
+        stream = state.find_file(path)
         if stream is None and (number := descriptor_number(path)):
             stream = state.input_descriptors.get(number, UNKNOWN_STREAM)
         if stream is not None:
@@ -234,7 +234,8 @@ class NestedCodeReader(ControlFlowReader):
         for script in found.scripts:
             inside = state.copy()
             self.analyze_text(script.literal, inside, replace(context, depth=context.depth + 1))
-            state.written_files |= {
-                path: stream for path, stream in inside.written_files.items() if stream.taints
-            }
+            known = {path: stream for path, stream in inside.written_files.items() if stream.taints}
+            state.written_files |= known
+            # Only that the code writes the other files is known, not with what.
+            state.edited_files |= inside.written_files.keys() - state.written_files.keys()
         return UNKNOWN_STREAM

@@ -16,9 +16,12 @@ from shellverdict.shell import created_files
 from shellverdict.shell.budget import Budget, BudgetExceeded
 from shellverdict.shell.builtins import BUILTINS
 from shellverdict.shell.config_options import add_configured_options
+from shellverdict.shell.earlier_files import NO_EARLIER_FILES, EarlierFiles
+from shellverdict.shell.embedded import has_indirect_call
 from shellverdict.shell.expansion import Expansion
 from shellverdict.shell.grammar import DECLARATION_COMMANDS, RESERVED_WORD
 from shellverdict.shell.inner import find_inner_commands
+from shellverdict.shell.loaded_files import find_loaded_files
 from shellverdict.shell.nested_code import NestedCodeReader
 from shellverdict.shell.node_queries import (
     array_as_command,
@@ -103,13 +106,15 @@ def read_command(
     initial_cwd: str = "",
     is_confidential: Callable[[ProgramRun], bool] = lambda _: False,
     variables: Mapping[str, Word] = NO_VARIABLES,
+    earlier_files: EarlierFiles = NO_EARLIER_FILES,
     budget: Budget | None = None,
 ) -> CommandReading:
     """Analyze a command and return the programs it would run. Stays within the budget and never raises.
 
     `initial_cwd` is the absolute path that a relative `cwd` is relative to; empty if unknown.
     `is_confidential` returns True if a run prints a secret. `variables` are exported variables left by
-    earlier commands. `budget` is shared by all analyses that belong to one verdict.
+    earlier commands, `earlier_files` the files that they changed. `budget` is shared by all analyses that
+    belong to one verdict.
     """
     reading = CommandReading()
     if len(command.encode(errors="surrogatepass")) > MAX_TEXT_CHARS:
@@ -122,10 +127,14 @@ def read_command(
             state = ShellState(
                 home=Word(home), cwd=Word(cwd), variables=dict(variables), exported=frozenset(variables)
             )
-            state.initial_cwd = Word(initial_cwd)
+            state.initial_cwd, state.earlier_files = Word(initial_cwd), earlier_files
+            changes = earlier_files.changes.relative_to(initial_cwd)
+            state.program_copies, state.symlinks = dict(changes.program_copies), dict(changes.symlinks)
+            state.downloaded_directories = changes.downloaded_directories
             reader.analyze_text(command, state, is_top_level=True)
             if branch_policy is BranchPolicy.MARK_UNKNOWN:
                 reading.exported_variables = _exported_values(state)
+                reading.file_changes = state.file_changes()
             if not reader.has_divergent_branches:
                 break
     except (BudgetExceeded, RecursionError):
@@ -323,7 +332,7 @@ class ShellReader(NestedCodeReader):
     ) -> Callable[[Word], TextStream | None]:
         """Return a function that looks up the known content of a file by name; `-` means standard input."""
         return lambda word: (
-            context.stdin if word in STDIN_PATHS else state.written_files.get(state.resolve_path(word))
+            context.stdin if word in STDIN_PATHS else state.find_file(state.resolve_path(word))
         )
 
     def _with_remaining_input(self, run: ProgramRun) -> ProgramRun:
@@ -348,6 +357,7 @@ class ShellReader(NestedCodeReader):
         self._analyze_written_program(run, state, context)
         self._reading.effects += check_file_names(run, state)
         self._reading.written_texts.add_written_files(run, state.written_files)
+        self._analyze_loaded_files(run, state, context)
         printed: TextStream | None = None
         for inner_command in find_inner_commands(run):
             seen = self._analyze_inner(inner_command, run, state, context)
@@ -356,7 +366,7 @@ class ShellReader(NestedCodeReader):
         self._reading.written_texts.record_edit(run)
         if printed is None or run.name not in TRANSPARENT_WRAPPERS:
             printed = with_text_taints(
-                predict_output(run, lambda word: state.written_files.get(state.resolve_path(word)))
+                predict_output(run, lambda word: state.find_file(state.resolve_path(word)))
             )
         if self._is_confidential(run):
             printed = TextStream(printed.text, printed.taints | {Taint.CONFIDENTIAL})
@@ -367,7 +377,7 @@ class ShellReader(NestedCodeReader):
         path = state.resolve_path(run.path) if "/" in run.path else _find_on_path(run.path, state)
         if not path:
             return
-        stream = state.written_files.get(path)
+        stream = state.find_file(path)
         if stream is not None:
             inner_state = state.create_child(run.env_assignments)
             inner_state.arguments = run.argv[1:]
@@ -376,6 +386,17 @@ class ShellReader(NestedCodeReader):
             self._add_effect(EffectKind.RUN_UNREAD, run.path, frozenset({Taint.NETWORK}))
         else:
             self._reading.written_texts.add_edited_texts()
+
+    def _analyze_loaded_files(self, run: ProgramRun, state: ShellState, context: ExecutionContext) -> None:
+        """Analyze files changed before this command that a program loads, such as a makefile."""
+        for file in find_loaded_files(run, state):
+            text = file.stream.text
+            if file.is_certain and (file.language or text is None):
+                inner_state = state.create_child(run.env_assignments)
+                self._analyze_stream_code(file.stream, file.language, run, inner_state, context)
+            is_understood = file.is_certain and file.language
+            if text is not None and (not is_understood or has_indirect_call(text, file.language)):
+                self._reading.written_texts.add_text(text, file.path, run)
 
     # Words, values, redirections
 
@@ -513,6 +534,6 @@ def _find_on_path(name: str, state: ShellState) -> str:
         return ""
     for directory in join_value(state.variables["PATH"]).split(":"):
         path = state.resolve_path(Word(f"{directory or '.'}/{name}"))
-        if path in state.written_files or created_files.is_downloaded(state, path):
+        if state.find_file(path) is not None or created_files.is_downloaded(state, path):
             return path
     return ""

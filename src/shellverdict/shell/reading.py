@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from shellverdict.shell.earlier_files import FileChanges
 from shellverdict.shell.embedded import WrittenTexts
 from shellverdict.shell.runs import ProgramRun, TextStream
 from shellverdict.shell.words import Word
@@ -23,6 +24,8 @@ class CommandReading:
     exported_variables: dict[str, Word] = field(default_factory=dict)
     """Exported variables that a later command in the same terminal would inherit."""
     written_texts: WrittenTexts = field(default_factory=WrittenTexts)
+    file_changes: FileChanges = field(default_factory=FileChanges)
+    """Changes to files that a later command would find."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,9 +67,10 @@ def open_input(path: Word, state: ShellState, is_confidential: Callable[[Program
         return state.written_files.get(
             state.resolve_path(path), state.input_descriptors.get(number, UNKNOWN_STREAM)
         )
-    opened = state.written_files.get(state.resolve_path(path))
-    if opened is None and is_confidential(ProgramRun(argv=(CAT, path), path=CAT, cwd=state.cwd)):
+    own = state.written_files.get(state.resolve_path(path))
+    if own is None and is_confidential(ProgramRun(argv=(CAT, path), path=CAT, cwd=state.cwd)):
         return TextStream(None, frozenset({Taint.UNREAD, Taint.CONFIDENTIAL}))
+    opened = own or state.find_file(state.resolve_path(path))
     return opened or TextStream(None, frozenset({Taint.UNREAD}))
 
 
@@ -92,7 +93,7 @@ def apply_output_redirects(
             continue
         else:
             path = state.resolve_path(redirect.target)
-            before = state.written_files.get(path) if ">>" in redirect.operator else None
+            before = state.find_file(path) if ">>" in redirect.operator else None
             state.written_files[path] = concatenate_streams(before, printed) if before else printed
         printed = EMPTY_STREAM
     return printed

@@ -9,6 +9,7 @@ import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
+from shellverdict.shell.earlier_files import NO_EARLIER_FILES, EarlierFiles, FileChanges
 from shellverdict.shell.runs import CURRENT_DIRECTORY, TextStream
 from shellverdict.shell.secret_names import is_secret_name
 from shellverdict.shell.tree import Node
@@ -48,6 +49,8 @@ class ShellState:
     exported: frozenset[str] = frozenset()
     exports_all: bool = False
     initial_cwd: Word = EMPTY  # absolute path that `cwd` is relative to, if known
+    earlier_files: EarlierFiles = NO_EARLIER_FILES
+    edited_files: set[str] = field(default_factory=set)  # with new content that is unknown
 
     @property
     def absolute_cwd(self) -> Word:
@@ -81,6 +84,8 @@ class ShellState:
             self.exported,
             self.exports_all,
             self.initial_cwd,
+            self.earlier_files,
+            self.edited_files,
         )
 
     def create_child(self, passed_variables: Iterable[str]) -> ShellState:
@@ -93,7 +98,8 @@ class ShellState:
             program_copies=dict(self.program_copies),
             downloaded_directories=self.downloaded_directories,
         )
-        shell.initial_cwd = self.initial_cwd
+        shell.initial_cwd, shell.earlier_files = self.initial_cwd, self.earlier_files
+        shell.edited_files = self.edited_files
         shell.symlinks = dict(self.symlinks)
         shell.variables = {n: v for n, v in self.variables.items() if self.exports_all or n in seen}
         shell.functions = {n: (*f, None) for n, f in self.functions.items() if f"{n}()" in seen}
@@ -231,6 +237,34 @@ class ShellState:
             return posixpath.normpath(word)
         return posixpath.normpath(posixpath.join(self.cwd, word))
 
+    def find_file(self, path: str) -> TextStream | None:
+        """Return the content of a file that this command or an earlier one changed; None if unchanged.
+
+        `path` is a result of `resolve_path`.
+        """
+        stream = self.written_files.get(path)
+        return self.earlier_files.find(self._make_absolute(path)) if stream is None else stream
+
+    def list_changed_below(self, directory: Word) -> list[str]:
+        """Return the files below a directory that earlier commands changed."""
+        return list(self.earlier_files.list_below(self._make_absolute(self.resolve_path(directory))))
+
+    def file_changes(self) -> FileChanges:
+        """Return the changes to files that this command makes, for the analysis of later commands."""
+        absolute = self._make_absolute
+        return FileChanges(
+            {absolute(path): TextStream() for path in self.edited_files if _is_file(path)}
+            | {absolute(path): stream for path, stream in self.written_files.items() if _is_file(path)},
+            {absolute(path): name for path, name in self.program_copies.items()},
+            {absolute(path): target for path, target in self.symlinks.items()},
+            tuple(map(absolute, self.downloaded_directories)),
+        )
+
+    def _make_absolute(self, path: str) -> str:
+        if not self.initial_cwd or path[:1] in ("/", "~", GAP):
+            return path
+        return posixpath.normpath(posixpath.join(self.initial_cwd, path))
+
     def follow_symlinks(self, word: Word, *, itself: bool = True) -> Word:
         """Resolve a path through symbolic links that this command created.
 
@@ -249,3 +283,7 @@ class ShellState:
     def change_directory(self, word: Word) -> None:
         """Apply the effect of `cd` on the working directory, which becomes unknown after `cd -`."""
         self.cwd = Word(self.resolve_path(word)) if word != "-" else unknown_word()
+
+
+def _is_file(path: str) -> bool:
+    return GAP not in path and not path.startswith(("/dev/", "/proc/"))

@@ -79,6 +79,8 @@ class Agent(AgentConversation):
                 weakref.finalize(self, self._own_store.close)  # also for an agent that is never closed
             used_store: SessionStore = store or self._own_store or open_store(config, self.runtime.database)
             record = used_store.load_session(session_id) if session_id else None
+            if record is not None:  # files that the session wrote before are still judged when they are run
+                self.runtime.approval.include_changes_since(record.created)
             client, name = _choose_model(model, record, config)
             auxiliary_client, auxiliary_model = _choose_auxiliary(config)
             limit = config.agent.memory_max_chars

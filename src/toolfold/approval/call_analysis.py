@@ -11,18 +11,24 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
+from shellverdict.execution_site import ExecutionSite
 from shellverdict.interactive.process_input import ProcessInput, replace_surrogates
 from shellverdict.paths import PathClassifier, PathInfo, PathKind
+from shellverdict.shell.earlier_files import NO_EARLIER_FILES, EarlierFiles, FileChanges
+from shellverdict.shell.runs import TextStream
 from shellverdict.shell.words import MAX_TEXT_CHARS, NO_VARIABLES, Word
 from shellverdict.verdict import Finding, Severity, Verdict
 from toolfold.approval.kinds import CONTROL_PREFIX, DESTRUCTIVE_PREFIX, PAID_PREFIX, PATTERN_PREFIXES
 from toolfold.approval.parameter_names import COMMAND_NAMES, DIRECTORY_NAMES, INPUT_NAMES, PATH_NAMES
+from toolfold.approval.session_files import SessionFiles
 from toolfold.errors import shorten
 from toolfold.model import MCP_PREFIX, MCP_SOURCE, Effect, FrozenDict, Json, Meaning, Source, Tool
 
@@ -61,7 +67,12 @@ class JudgeFunction(Protocol):
     """Interface of a function that judges a shell command and returns a verdict."""
 
     def __call__(
-        self, command: str, *, cwd: str | None = None, variables: Mapping[str, Word] = ...
+        self,
+        command: str,
+        *,
+        cwd: str | None = None,
+        variables: Mapping[str, Word] = ...,
+        earlier_files: EarlierFiles = ...,
     ) -> Verdict: ...
 
 
@@ -149,17 +160,21 @@ class CallAnalyzer:
         self,
         judge: JudgeFunction | None = None,
         *,
-        judge_input: Callable[[ProcessInput], Verdict] | None = None,
+        judge_input: Callable[[ProcessInput, EarlierFiles], Verdict] | None = None,
         path_classifier: PathClassifier | None = None,
         trusted_servers: Collection[str] = (),
         own_servers: Collection[str] = (),
         other_sites: Mapping[tuple[Source, str], CallAnalyzer] | None = None,
+        files: SessionFiles | None = None,
+        site: ExecutionSite | None = None,
     ) -> None:
         """Create an analyzer of tool calls.
 
         `own_servers` are the MCP servers that the user added. `other_sites` are the analyzers for tools
-        whose commands run on another execution site, by source and name.
+        whose commands run on another execution site, by source and name. `files` are the files that earlier
+        calls changed, and `site` is where the commands run, if not on this machine.
         """
+        self._files, self._site = files or SessionFiles(), site
         self.own_servers = frozenset(own_servers)
         self._judge, self._judge_input, self._path_classifier = (
             judge,
@@ -182,14 +197,27 @@ class CallAnalyzer:
             log.exception("a call of %r could not be judged; approval is required", tool.name)
             return CallAnalysis(tool, args, _unjudged_verdict(""))
 
+    def include_changes_since(self, moment: float) -> None:
+        """Judge the content of files that changed after `moment` and are run, as in a resumed session."""
+        self._files.include_changes_since(moment)
+
+    def remember_changes(self, analysis: CallAnalysis) -> None:
+        """Remember the files that an approved call changes; their content is judged when they are run."""
+        other = self._other_sites.get((analysis.tool.source, analysis.tool.name))
+        self._files.record(analysis.verdict.file_changes, other._site if other else self._site)
+
     def judge(
-        self, command: str, cwd: str | None = None, variables: Mapping[str, Word] = NO_VARIABLES
+        self,
+        command: str,
+        cwd: str | None = None,
+        variables: Mapping[str, Word] = NO_VARIABLES,
+        earlier_files: EarlierFiles = NO_EARLIER_FILES,
     ) -> Verdict:
         """Judge one shell command. A command that cannot be judged gets a verdict that requires approval."""
         if self._judge is None or len(command) > MAX_TEXT_CHARS:
             return _unjudged_verdict(command)
         try:
-            return self._judge(command, cwd=cwd, variables=variables)
+            return self._judge(command, cwd=cwd, variables=variables, earlier_files=earlier_files)
         except Exception:
             log.exception("a command could not be judged; approval is required")
             return _unjudged_verdict(command)
@@ -230,10 +258,11 @@ class CallAnalyzer:
         commands = self._find_commands(tool, args, meanings)
         workdir = next((args[name] for name in _names_with_meaning(meanings, Meaning.FOLDER)), None)
         workdir = workdir if isinstance(workdir, str) else None
-        verdicts = [self.judge(each, workdir, variables) for each in commands]
+        earlier = self._files.seen_from(self._site)
+        verdicts = [self.judge(each, workdir, variables, earlier) for each in commands]
         written = self._find_input(args, meanings, commands, workdir)
         if written is not None:
-            verdicts.append(self.judge_input(written))
+            verdicts.append(self.judge_input(written, earlier))
             commands = [*commands, written.description]
         verdict = _join_verdicts(verdicts)
         findings = (
@@ -242,7 +271,11 @@ class CallAnalyzer:
             *self._declared_findings(tool),
             *_message_findings(tool, args, meanings),
         )
-        verdict = replace(verdict, findings=tuple(dict.fromkeys(findings)))
+        changes = replace(
+            verdict.file_changes,
+            texts={**self._written_files(args, meanings), **verdict.file_changes.texts},
+        )
+        verdict = replace(verdict, findings=tuple(dict.fromkeys(findings)), file_changes=changes)
         analysis = CallAnalysis(tool, args, verdict, "\n".join(commands), own_server=self._own_server(tool))
         if not analysis.needs_approval or written is not None or analysis.needs_approval_each_time:
             # No approval is needed; or the call must be approved again, such as input of a program.
@@ -267,12 +300,12 @@ class CallAnalyzer:
             return ProcessInput(command="\n".join(commands), workdir=workdir, text=text, closes_input=True)
         return ProcessInput.from_arguments(contexts[0] if contexts else None, "".join(texts))
 
-    def judge_input(self, written: ProcessInput) -> Verdict:
+    def judge_input(self, written: ProcessInput, earlier_files: EarlierFiles = NO_EARLIER_FILES) -> Verdict:
         """Judge text to be written to a running process; if it cannot be judged, it needs approval."""
         if self._judge_input is None:
             return _unjudged_verdict(written.description)
         try:
-            return self._judge_input(written)
+            return self._judge_input(written, earlier_files)
         except Exception:
             log.exception("the input of a process could not be judged; approval is required")
             return _unjudged_verdict(written.description)
@@ -342,6 +375,18 @@ class CallAnalyzer:
             paths = (path for name, value in args.items() for path in _find_paths(name, value, meanings))
             if any(PathKind.OWN in classifier.classify(Word(path)) for path in paths):
                 yield _RUNTIME_FILES_FINDING
+
+    def _written_files(self, args: Json, meanings: Mapping[str, Meaning]) -> dict[str, TextStream]:
+        """Return the files that a call names as written, with their text if an argument contains it."""
+        content = args.get("content")
+        text = Word(content) if isinstance(content, str) else None
+        directory = Path(self._path_classifier.session_directory)
+        return {
+            os.path.normpath(directory / Path(path).expanduser()): TextStream(text)
+            for name in _names_with_meaning(meanings, Meaning.PATH)
+            for path in _iterate_texts(args[name])
+            if 0 < len(path) <= MAX_PATH_CHARS
+        }
 
     def _may_change(self, tool: Tool) -> bool:
         return not _CHANGING_EFFECTS.isdisjoint(tool.effects) or self._is_untrusted(tool)
@@ -464,8 +509,18 @@ def _join_verdicts(verdicts: list[Verdict]) -> Verdict:
         start += len(verdict.command) + 1
     command = "\n".join(verdict.command for verdict in verdicts)
     exported = {name: value for verdict in verdicts for name, value in verdict.leaves.items()}
+    changes = [verdict.file_changes for verdict in verdicts]
     return Verdict(
-        command, tuple(findings), unread=any(verdict.unread for verdict in verdicts), leaves=exported
+        command,
+        tuple(findings),
+        unread=any(verdict.unread for verdict in verdicts),
+        leaves=exported,
+        file_changes=FileChanges(
+            {path: stream for each in changes for path, stream in each.texts.items()},
+            {path: name for each in changes for path, name in each.program_copies.items()},
+            {path: target for each in changes for path, target in each.symlinks.items()},
+            tuple(path for each in changes for path in each.downloaded_directories),
+        ),
     )
 
 

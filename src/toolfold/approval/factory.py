@@ -16,6 +16,7 @@ from shellverdict.interactive.process_input import ProcessInput
 from shellverdict.paths import PathClassifier
 from shellverdict.paths.own_program import runtime_program_paths
 from shellverdict.rules import Rule, Rules, builtin_rules
+from shellverdict.shell.earlier_files import NO_EARLIER_FILES, EarlierFiles
 from shellverdict.shell.words import NO_VARIABLES, Word
 from shellverdict.verdict import Severity, Verdict
 from toolfold.approval.allowed_tools import build_allowed_tools, is_own_server
@@ -27,6 +28,7 @@ from toolfold.approval.configured_rules import add_location, config_error, confi
 from toolfold.approval.deny_rules import DenyRules
 from toolfold.approval.gate import Approval, QuestionEvents
 from toolfold.approval.kinds import KIND_PREFIX, RULE_PREFIX, FindingKinds, is_pattern
+from toolfold.approval.session_files import SessionFiles
 from toolfold.approval.smart import ChatModel, Reviewer, SmartApproval
 from toolfold.config import PROJECT_FILE, Config
 from toolfold.config.record import SettingsRecord
@@ -64,11 +66,12 @@ def build_approval(
     commands of all other tools run on this machine. With a `database`, decisions are recorded there.
     """
     settings = config.approval
-    deny_rules = DenyRules(settings.deny)
+    deny_rules, files = DenyRules(settings.deny), SessionFiles()
     site_analyzers = {
-        tool: _build_analyzer(config, deny_rules, rules, site) for tool, site in (sites or {}).items()
+        tool: _build_analyzer(config, deny_rules, rules, site, files=files)
+        for tool, site in (sites or {}).items()
     }
-    analyzer = _build_analyzer(config, deny_rules, rules, other_sites=site_analyzers)
+    analyzer = _build_analyzer(config, deny_rules, rules, other_sites=site_analyzers, files=files)
     chain = DecisionChain(
         mode=settings.mode,
         deny_rules=deny_rules,
@@ -157,6 +160,7 @@ def _build_analyzer(
     rules: Sequence[Rule] = (),
     site: ExecutionSite | None = None,
     other_sites: Mapping[tuple[Source, str], CallAnalyzer] | None = None,
+    files: SessionFiles | None = None,
 ) -> CallAnalyzer:
     classifier = _build_classifier(config)
     if site:
@@ -170,6 +174,8 @@ def _build_analyzer(
         trusted_servers=trusted,
         own_servers=[name for name in config.mcp.servers if is_own_server(config, name)],
         other_sites=other_sites,
+        files=files,
+        site=site,
     )
 
 
@@ -244,12 +250,19 @@ class _LazyJudge:
         self._made: Judge | None = None
 
     def __call__(
-        self, command: str, *, cwd: str | None = None, variables: Mapping[str, Word] = NO_VARIABLES
+        self,
+        command: str,
+        *,
+        cwd: str | None = None,
+        variables: Mapping[str, Word] = NO_VARIABLES,
+        earlier_files: EarlierFiles = NO_EARLIER_FILES,
     ) -> Verdict:
-        return self._judge()(command, cwd=cwd, variables=variables)
+        return self._judge()(command, cwd=cwd, variables=variables, earlier_files=earlier_files)
 
-    def judge_input(self, process_input: ProcessInput) -> Verdict:
-        return self._judge().judge_input(process_input)
+    def judge_input(
+        self, process_input: ProcessInput, earlier_files: EarlierFiles = NO_EARLIER_FILES
+    ) -> Verdict:
+        return self._judge().judge_input(process_input, earlier_files)
 
     def _judge(self) -> Judge:
         with self._lock:

@@ -123,6 +123,10 @@ class Approval:
         """Update the set of MCP servers that the user configured, after servers were added or removed."""
         self._analyzer.own_servers = frozenset(servers)
 
+    def include_changes_since(self, moment: float) -> None:
+        """Judge files that a command runs if they changed after `moment`, the start of a resumed session."""
+        self._analyzer.include_changes_since(moment)
+
     def with_approver(self, approver: Approver) -> Approval:
         """Return a copy of this `Approval` that asks the given approver.
 
@@ -163,6 +167,7 @@ class Approval:
         if not decision.allowed:
             raise Refused(_explain_refusal(analysis, decision))
         self._variables.update(task, analysis.verdict.leaves)
+        self._analyzer.remember_changes(analysis)
 
     async def _analyze_call(self, tool: Tool, args: Json, variables: Mapping[str, Word]) -> CallAnalysis:
         if _count_text(args) <= MAX_INLINE_CHARS:
