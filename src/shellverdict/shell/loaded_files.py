@@ -26,6 +26,13 @@ MAX_FILES = 200  # considered for one program
 _COMPOSING = frozenset({"docker", "podman", "nerdctl"})
 _PYTHON = re.compile(r"(?:python|pypy|ipython)[\d.]*")
 _LOADED_AT_START = frozenset({"sitecustomize", "usercustomize"}) | sys.stdlib_module_names
+_FORMATS = {
+    "package.json": "npm",
+    "compose.yml": "compose",
+    "compose.yaml": "compose",
+    "docker-compose.yml": "compose",
+    "docker-compose.yaml": "compose",
+}
 _LIFECYCLE_SCRIPTS = (
     "preinstall",
     "install",
@@ -72,7 +79,7 @@ def find_loaded_files(run: ProgramRun, state: ShellState) -> Iterator[LoadedFile
         stream = state.find_file(path)
         if stream is None or len(seen) > MAX_FILES:
             continue
-        language = detect_language(path, stream.text or "")
+        language = _detect_format(path, stream.text or "")
         is_certain = is_named or _shadows_module(path, language, languages)
         if not is_certain and (stream.text is None or not language):
             continue
@@ -102,7 +109,7 @@ def _candidate_paths(
     operands = [word for word in words if word and GAP not in word and len(word) < 1_000]
     for word in operands[:20]:
         path = state.resolve_path(word)
-        language = detect_language(path, "")
+        language = _detect_format(path, "")
         if language:
             yield path, language in languages
     here = state.resolve_path(Word("."))
@@ -121,6 +128,11 @@ def _candidate_paths(
             for path in state.list_changed_below(Word(directory)):
                 if language_of_name(path) in languages:
                     yield path, False
+
+
+def _detect_format(path: str, text: str) -> str:
+    """Return the language of a file, or its format if the commands in it are selected by `_REWRITERS`."""
+    return _FORMATS.get(posixpath.basename(path).lower()) or detect_language(path, text)
 
 
 def _search_path(run: ProgramRun, state: ShellState) -> list[str]:
