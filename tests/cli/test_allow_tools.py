@@ -90,12 +90,12 @@ def test_approvals_allow_command_reports_an_unknown_tool_or_effect_or_client_nam
 def test_approvals_revoke_command_removes_an_allowed_tool_by_number_and_keeps_allowed_commands(
     notes: Path, toolfold: Toolfold
 ) -> None:
-    set_value(notes, "command_allowlist", ["rm -rf build/"])
+    set_value(notes, "command_allowlist", ["rm -rf photos/"])
     assert toolfold("approvals", "allow", "notes").code == 0
     assert toolfold("approvals", "revoke", "2").code == 0
     assert (read_file_value(notes, KEY), read_file_value(notes, "command_allowlist")) == (
         None,
-        ["rm -rf build/"],
+        ["rm -rf photos/"],
     )
     assert toolfold("approvals", "allow", "notes").code == 0
     assert toolfold("approvals", "revoke", "--all").code == 0
