@@ -53,9 +53,9 @@ FAILED = "failed"
 INPUT_UNKNOWN = "input-unknown"
 MAX_SHAPE_CHARS = 4_000
 MAX_EMBEDDED_RUNS = 16
-IGNORED_EMBEDDED_CATEGORIES = frozenset(
-    {"unreadable", "spoof"}
-)  # meaningless for text that may not be a command
+# Categories that are meaningless for text that may not be a command, and a rule that matches every function
+# that deletes its argument.
+IGNORED_IN_EMBEDDED_CODE = frozenset({"unreadable", "spoof", "delete-unknown-tree"})
 MAX_RUNS = 250  # distinct ones; more would take too long to judge
 PATH_EFFECTS = frozenset(
     {EffectKind.DELETE, EffectKind.OVERWRITE, EffectKind.WRITE, EffectKind.PERMISSIONS, EffectKind.DISCLOSE}
@@ -203,9 +203,17 @@ class Judge:
 
         Whether such a command runs is a guess, so only severe findings count, and all can be approved.
         """
-        for source, effects, span in _embedded_effects(reading):
-            yield from _guess_findings(self._collect_findings("", effects, (), paths), source, span)
-        for source, command, span in _embedded_candidates(reading, runs):
+        candidates = list(_possible_code(runs))
+        for text, (path, span) in reading.written_texts.texts.items():
+            source = f"a written file ({path})" if path else "text that it may write into a script"
+            language = detect_language(path, text)
+            code = analyze_code(text, language)
+            effects = self._collect_findings("", code.effects, (), paths)
+            yield from _guess_findings(effects, source, span)
+            candidates += [(source, script, span) for script in code.scripts]
+            if not language or has_indirect_call(text, language):
+                candidates += [(source, command, span) for command in find_embedded_commands(text)]
+        for source, command, span in candidates:
             embedded = _read_command(command, paths, cwd, NO_VARIABLES, budget)
             if embedded.is_incomplete:
                 yield replace(TOO_LONG, span=span)
@@ -248,32 +256,14 @@ def _read_command(
 def _guess_findings(findings: Iterable[Finding], source: str, span: tuple[int, int]) -> Iterator[Finding]:
     """Yield the severe findings about code that may be run."""
     for finding in findings:
-        if finding.severity >= Severity.MEDIUM and finding.category not in IGNORED_EMBEDDED_CATEGORIES:
+        is_ignored = {finding.category, finding.rule} & IGNORED_IN_EMBEDDED_CODE
+        if finding.severity >= Severity.MEDIUM and not is_ignored:
             reason = f"{source} contains a command that may be run: {finding.reason}"
             yield replace(finding, reason=reason, span=span, blocked=False, confined_to="")
 
 
-def _embedded_effects(
-    reading: CommandReading,
-) -> Iterator[tuple[str, tuple[CommandEffect, ...], tuple[int, int]]]:
-    """Yield the direct effects of the code in changed files, each with its source and position."""
-    for text, (path, span) in reading.written_texts.texts.items():
-        if effects := analyze_code(text, detect_language(path, text)).effects:
-            yield f"a changed file ({path})", effects, span
-
-
-def _embedded_candidates(
-    reading: CommandReading, runs: Iterable[ProgramRun]
-) -> Iterator[tuple[str, Word, tuple[int, int]]]:
-    """Yield the commands in arguments, input and written files, each with its source and position."""
-    for text, (path, span) in reading.written_texts.texts.items():
-        source = f"a file that it writes ({path})" if path else "text that it may write into a script"
-        language = detect_language(path, text)
-        for script in analyze_code(text, language).scripts:
-            yield source, script, span
-        if not language or has_indirect_call(text, language):
-            for command in find_embedded_commands(text):
-                yield source, command, span
+def _possible_code(runs: Iterable[ProgramRun]) -> Iterator[tuple[str, Word, tuple[int, int]]]:
+    """Yield the commands in arguments, input and variables, each with its source and position."""
     for run in runs:
         for text in (*run.env_assignments.values(), *possible_code_words(run, known=can_run_commands(run))):
             for command in find_embedded_commands(text):

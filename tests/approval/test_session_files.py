@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,61 @@ class TestRunningWrittenFiles:
         }
         assert {name: each.needs_approval for name, each in judged.items()} == {"a.sh": False, "b.sh": True}
 
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "sh b*.sh",
+            "for f in *.sh; do bash $f; done",
+            "find . -name '*.sh' -exec sh {} \\;",
+            "ls | xargs -n1 sh",
+            'sh "$SCRIPT"',
+            'cd sub; sh "$PLACE/b.sh"',
+        ],
+    )
+    def test_changed_files_that_a_name_may_stand_for_are_judged(self, command: str, tmp_path: Path) -> None:
+        analyzer = analyzer_for(tmp_path)
+        write(tmp_path, {"a.sh": "echo a\n", "notes.md": "Use `rm -rf ~/`\n", "sub/b.sh": "echo b\n"})
+        assert not run(analyzer, command, tmp_path).needs_approval
+        write(tmp_path, {"b.sh": HARM, "sub/b.sh": HARM})
+        assert run(analyzer, command, tmp_path).needs_approval
+
+    @pytest.mark.parametrize(
+        ("name", "text", "needs_approval"),
+        [
+            ("x.py", "#!/usr/bin/env python3\nimport sys\nprint(sys.argv)\n", False),
+            ("x.py", "#!/usr/bin/env python3\nimport shutil\nshutil.rmtree('/home/me')\n", True),
+            ("x.py", f"#!/bin/sh\n{HARM}", True),
+            ("makefile", f"#!/bin/sh\n{HARM}", True),
+            ("x", f"#!/tmp/python/sh\n{HARM}", True),
+            ("x", "#!/usr/bin/env -S uv run --script\nprint(1)\n", False),
+            ("x", "#!/usr/bin/env bun\nrequire('fs').rmSync('/home/me', {recursive: true})\n", True),
+        ],
+    )
+    def test_program_file_is_judged_in_the_language_of_its_first_line(
+        self, name: str, text: str, needs_approval: bool, tmp_path: Path
+    ) -> None:
+        analyzer = analyzer_for(tmp_path)
+        write(tmp_path, {name: text})
+        assert run(analyzer, f"./{name}", tmp_path).needs_approval == needs_approval
+
+    @pytest.mark.parametrize(
+        ("name", "command"), [(".git/hooks/pre-commit", "git commit -m x"), (".envrc", "direnv allow")]
+    )
+    def test_hidden_file_that_a_program_loads_is_judged(
+        self, name: str, command: str, tmp_path: Path
+    ) -> None:
+        analyzer = analyzer_for(tmp_path)
+        assert not run(analyzer, command, tmp_path).needs_approval
+        write(tmp_path, {name: f"#!/bin/sh\n{HARM}"})
+        assert run(analyzer, command, tmp_path).needs_approval
+
+    def test_module_with_a_function_that_deletes_its_argument_needs_no_approval(self, tmp_path: Path) -> None:
+        analyzer = analyzer_for(tmp_path)
+        write(tmp_path, {"clean.py": "import shutil\n\ndef clean(path):\n    shutil.rmtree(path)\n"})
+        assert not run(analyzer, "pytest", tmp_path).needs_approval
+        write(tmp_path, {"clean.py": "import shutil\nshutil.rmtree('/home/me')\n"})
+        assert run(analyzer, "pytest", tmp_path).rules == ("delete-everything", "delete-protected")
+
 
 class TestUnknownContent:
     def test_binary_file_that_a_call_wrote_needs_approval(self, tmp_path: Path) -> None:
@@ -242,3 +298,34 @@ async def test_script_that_one_session_wrote_is_judged_when_a_delegated_session_
     code = "import subprocess\nsubprocess.run(['sh', 'b.sh'])\n"
     assert "refused" in (await session.call("execute_code", {"code": code})).text
     assert [command.split()[0] for command in asked] == ["sh", "python3"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("write_file", {"path": "b.sh", "content": "rm -rf ~/nothing-here\n"}),
+        ("patch", {"path": "b.sh", "old": "echo", "new": "rm -rf ~/nothing-here #"}),
+        ("terminal", {"command": "printf 'rm -rf %s\\n' '~/nothing-here' > b.sh"}),
+        ("terminal", {"command": "tar xf harm.tar"}),
+        ("execute_code", {"code": "open('b.sh', 'w').write('rm -' + 'rf ~/nothing-here')"}),
+    ],
+)
+@pytest.mark.parametrize("steps", [["sh b.sh"], ["cd ..", 'cd "$PROJECT" && sh b.sh']])
+async def test_content_that_a_tool_wrote_is_judged_in_a_later_call(
+    tool: str,
+    args: dict[str, str],
+    steps: list[str],
+    open_test_runtime: RuntimeOpener,
+    tmp_path: Path,
+) -> None:
+    runtime = open_test_runtime(approver=lambda _: Answer.DENY)
+    session = runtime.session(["terminal", "file", "code_execution"])
+    write(tmp_path, {"b.sh": "rm -rf ~/nothing-here\n"})
+    with tarfile.open(tmp_path / "harm.tar", "w") as archive:
+        archive.add(tmp_path / "b.sh", "b.sh")
+    write(tmp_path, {"b.sh": "echo hello\n"})
+    await session.call("terminal", {"command": f"export PROJECT={tmp_path}"})
+    assert (await session.call(tool, args)).error is None
+    results = [await session.call("terminal", {"command": step}) for step in steps]
+    assert [bool(result.error) for result in results] == [False] * (len(steps) - 1) + [True]
+    assert "refused" in str(results[-1].error)

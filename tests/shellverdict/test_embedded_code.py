@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shellverdict.embedded_code import CodeAnalysis, analyze_code
-from shellverdict.embedded_code.dispatch import MAX_CODE_CHARS
-from shellverdict.shell.words import GAP, STAR, Word
+from shellverdict.shell.words import GAP, MAX_TEXT_CHARS, STAR, Word
 from shellverdict.verdict import EffectKind
 from tests.cases import check_cases
 from tests.thorough import try_examples
@@ -377,7 +376,7 @@ def test_endless_fork_loop_in_embedded_code_is_classified_as_a_fork_bomb() -> No
 
 
 def test_embedded_code_over_the_length_limit_is_reported_as_unreadable() -> None:
-    analysis = analyze("python", "x = 1\n" * MAX_CODE_CHARS)
+    analysis = analyze("python", "x = 1\n" * MAX_TEXT_CHARS)
     assert EffectKind.UNREADABLE in [kind for kind, _ in effect_kinds(analysis)]
 
 

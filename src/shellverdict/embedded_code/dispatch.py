@@ -28,11 +28,9 @@ from shellverdict.embedded_code.tool_languages import (
     analyze_puppet,
     analyze_tex,
 )
-from shellverdict.shell.words import GAP, Word
+from shellverdict.shell.words import GAP, MAX_TEXT_CHARS, Word
 
-__all__ = ["MAX_CODE_CHARS", "analyze_code"]
-
-MAX_CODE_CHARS = 16_384  # analyzed at most; code inside a command is rarely 1% of this
+__all__ = ["analyze_code"]
 
 _ANALYZERS: Mapping[str, Callable[[str], CodeAnalysis]] = MappingProxyType(
     {
@@ -75,8 +73,8 @@ def analyze_code(code: Word, language: str) -> CodeAnalysis:
         if code.strip():
             analysis.add_unreadable(code)
         return analysis.build()
-    analysis.merge(_analyze_language(Word(code[:MAX_CODE_CHARS]), language))
-    if len(code) > MAX_CODE_CHARS:
+    analysis.merge(_analyze_language(Word(code[:MAX_TEXT_CHARS]), language))
+    if len(code) > MAX_TEXT_CHARS:
         analysis.add_unreadable(code)
     return analysis.build()
 

@@ -140,13 +140,19 @@ def evaluate_call(name: str, args: list[FoldedValue]) -> FoldedValue:
         return bytes(n for n in first if isinstance(n, int))
     if name == "shlex.split" and isinstance(first, str):
         return list(first.split()[:256])
-    if name in ("os.getcwd", "os.path.dirname", "tempfile.gettempdir"):
-        return "." if name == "os.getcwd" else GAP
+    if name in _DIRECTORY_FUNCTIONS:
+        return _DIRECTORY_FUNCTIONS[name]
     if last in _DECODERS:
         return _decode_bytes(last, first, args)
     return None
 
 
+_DIRECTORY_FUNCTIONS = {
+    "os.getcwd": ".",
+    "os.path.dirname": GAP,
+    "tempfile.gettempdir": "/tmp",  # noqa: S108 - what code that is analyzed would use
+    "tempfile.mkdtemp": f"/tmp/{GAP}",  # noqa: S108
+}
 _DECODERS: Mapping[str, Callable[[bytes], bytes]] = MappingProxyType(
     {
         "b64decode": base64.b64decode,

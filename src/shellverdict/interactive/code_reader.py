@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from shellverdict.embedded_code import CodeAnalysis, analyze_code
-from shellverdict.embedded_code.dispatch import MAX_CODE_CHARS
 from shellverdict.interactive.programs import UNSUPPORTED
 from shellverdict.shell.budget import BudgetExceeded
 from shellverdict.shell.words import Word
@@ -24,6 +23,8 @@ from shellverdict.verdict import CommandEffect, EffectKind
 
 __all__ = ["MAX_CODE_CHARS", "CodeReader"]
 
+MAX_CODE_CHARS = 16_384
+"""Maximum number of characters of the code that a running program has received."""
 MAX_ANALYZED_CHARS = 400_000
 """Maximum number of characters analyzed for one verdict, counting repetitions: a few seconds of work."""
 MAX_STATEMENT_LINES = 64

@@ -23,6 +23,7 @@ from shellverdict.shell.words import GAP, Word
 __all__ = [
     "WrittenTexts",
     "detect_language",
+    "detect_program_language",
     "find_embedded_commands",
     "find_files_loaded_by_name",
     "has_indirect_call",
@@ -37,6 +38,7 @@ MAX_CANDIDATES = 200  # candidate commands per text
 MAX_CANDIDATE_LENGTH = 512
 MAX_TEXT_LENGTH = 16_384
 MAX_TEXTS = 64  # recorded texts per command
+MAX_TEXTS_CHARS = 250_000  # of changed files that a command may run
 
 _COMMAND_START = re.compile(
     r"(?<![\w./$~-])(?:/(?:usr/)?(?:local/)?s?bin/)?"
@@ -64,8 +66,9 @@ _INDIRECT_CALL = re.compile(
 )
 _PROCESS_CALL = re.compile("exec|[Pp]rocess|system|popen|spawn|Command")
 _SHEBANG = re.compile(
-    r"#!\s*\S*?(?:\benv\s+(?:-\S+\s+)*)?(python|perl|ruby|node|php|lua|tclsh|awk|sed)[\d.]*\b"
+    r"#!\s*(?:\S*/)?(?:env\s+(?:-S\s+)?)?(python|uv|perl|ruby|node|deno|bun|php|lua|tclsh|awk|sed)[\d.]*(?=\s|$)"
 )
+_SHEBANG_LANGUAGES = {"tclsh": "tcl", "uv": "python", "deno": "node", "bun": "node"}
 _CONTAINER_FILE = re.compile(
     r"(?:.*/)?(?:(?:Docker|Container)file[\w.-]*|[\w.-]+\.dockerfile)\Z", re.IGNORECASE
 )
@@ -103,7 +106,7 @@ class WrittenTexts:
 
     def add_text(self, text: Word, path: str, run: ProgramRun) -> None:
         """Add the text of a file that a program may run."""
-        if len(self.texts) < MAX_TEXTS:
+        if sum(map(len, self.texts)) + len(text) <= MAX_TEXTS_CHARS:
             self.texts.setdefault(text, (path, run.span))
 
     def add_written_files(self, run: ProgramRun, files: Mapping[str, TextStream]) -> None:
@@ -165,9 +168,17 @@ def detect_language(path: str, text: str) -> str:
     name = path.rpartition("/")[2].lower()
     if name in _load_table()["named"]:
         return str(_load_table()["named"][name])
-    if found := _SHEBANG.match(text):
-        return found[1].replace("tclsh", "tcl")
-    return language_of_name(name)
+    return _language_of_shebang(text) or language_of_name(name)
+
+
+def detect_program_language(text: str) -> str:
+    """Return the language of a file that is run as a program, whatever its name."""
+    return _language_of_shebang(text) or "sh"
+
+
+def _language_of_shebang(text: str) -> str:
+    found = _SHEBANG.match(text)
+    return _SHEBANG_LANGUAGES.get(found[1], found[1]) if found else ""
 
 
 def language_of_name(path: str) -> str:

@@ -19,10 +19,11 @@ from shellverdict.shell.runs import ProgramRun, TextStream
 from shellverdict.shell.state import ShellState
 from shellverdict.shell.words import GAP, Word
 
-__all__ = ["LoadedFile", "find_loaded_files"]
+__all__ = ["LoadedFile", "find_loaded_files", "find_possible_files"]
 
 MAX_DIRECTORIES = 4
 MAX_FILES = 200  # considered for one program
+_SHELL_ENDINGS = (".sh", ".bash", ".zsh", ".ksh")
 _COMPOSING = frozenset({"docker", "podman", "nerdctl"})
 _PYTHON = re.compile(r"(?:python|pypy|ipython)[\d.]*")
 _LOADED_AT_START = frozenset({"sitecustomize", "usercustomize"}) | sys.stdlib_module_names
@@ -89,6 +90,22 @@ def find_loaded_files(run: ProgramRun, state: ShellState) -> Iterator[LoadedFile
         elif is_certain and not language and stream.text is not None and stream.text.startswith("#!"):
             language = "sh"
         yield LoadedFile(path, stream, language, is_certain)
+
+
+def find_possible_files(path: Word, language: str, state: ShellState) -> Iterator[TextStream]:
+    """Yield the changed files that a file name with wildcards or unknown parts may stand for.
+
+    If all of the name is unknown, only files count that are code of this language.
+    """
+    is_named = bool(Word(posixpath.basename(path)).known_text)
+    for found in state.list_matching(path)[:MAX_FILES]:
+        stream = state.find_file(found)
+        if stream is None:
+            continue
+        text = stream.text or ""
+        is_script = language == "sh" and (found.endswith(_SHELL_ENDINGS) or text.startswith("#!"))
+        if is_named or is_script or detect_language(found, text) == language:
+            yield stream
 
 
 def _program_names(run: ProgramRun) -> list[str]:

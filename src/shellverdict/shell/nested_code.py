@@ -12,6 +12,7 @@ from shellverdict.shell.budget import Budget, BudgetExceeded
 from shellverdict.shell.control_flow import ControlFlowReader
 from shellverdict.shell.grammar import parse_script
 from shellverdict.shell.inner import InnerCommand
+from shellverdict.shell.loaded_files import find_possible_files
 from shellverdict.shell.programs import IN_SHELL_COMMANDS, SHELLS
 from shellverdict.shell.reading import BranchPolicy, CommandReading, ExecutionContext
 from shellverdict.shell.redirections import descriptor_number
@@ -217,6 +218,8 @@ class NestedCodeReader(ControlFlowReader):
             stream = state.input_descriptors.get(number, UNKNOWN_STREAM)
         if stream is not None:
             return self._analyze_stream_code(stream, language, run, state, context)
+        for each in find_possible_files(Word(path), language, state):
+            self._analyze_stream_code(each, language, run, state.copy(), context)
         if language == "binary" or created_files.is_downloaded(state, path):
             taints = {Taint.NETWORK} if created_files.is_downloaded(state, path) else {Taint.UNREAD}
             self._add_effect(EffectKind.RUN_UNREAD, file, frozenset(taints))

@@ -17,7 +17,7 @@ from shellverdict.shell.budget import Budget, BudgetExceeded
 from shellverdict.shell.builtins import BUILTINS
 from shellverdict.shell.config_options import add_configured_options
 from shellverdict.shell.earlier_files import NO_EARLIER_FILES, EarlierFiles
-from shellverdict.shell.embedded import has_indirect_call
+from shellverdict.shell.embedded import detect_program_language, has_indirect_call
 from shellverdict.shell.expansion import Expansion
 from shellverdict.shell.grammar import DECLARATION_COMMANDS, RESERVED_WORD
 from shellverdict.shell.inner import find_inner_commands
@@ -381,7 +381,8 @@ class ShellReader(NestedCodeReader):
         if stream is not None:
             inner_state = state.create_child(run.env_assignments)
             inner_state.arguments = run.argv[1:]
-            self._analyze_stream_code(stream, "sh", run, inner_state, context)
+            language = detect_program_language(stream.text or "")
+            self._analyze_stream_code(stream, language, run, inner_state, context)
         elif created_files.is_downloaded(state, path):
             self._add_effect(EffectKind.RUN_UNREAD, run.path, frozenset({Taint.NETWORK}))
         else:

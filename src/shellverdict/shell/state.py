@@ -249,6 +249,17 @@ class ShellState:
         """Return the files below a directory that earlier commands changed."""
         return list(self.earlier_files.list_below(self._make_absolute(self.resolve_path(directory))))
 
+    def list_matching(self, path: Word) -> list[str]:
+        """Return the changed files that a path with wildcards or unknown parts may stand for."""
+        pattern = Word(self._make_absolute(path))
+        if pattern.is_known:
+            return []
+        start, _ = next(pattern.split_wildcards())
+        below = self.list_changed_below(Word(posixpath.dirname(start) or "."))
+        return [
+            each for each in (*self.written_files, *below) if pattern.can_equal(self._make_absolute(each))
+        ]
+
     def file_changes(self) -> FileChanges:
         """Return the changes to files that this command makes, for the analysis of later commands."""
         absolute = self._make_absolute

@@ -100,6 +100,11 @@ class Word(str):
         """Return the word without unknown text, as if the variables in it were not set."""
         return Word(_UNKNOWN_IN_NAME.sub(r"\1\2", self)) if GAP in self else self
 
+    @property
+    def known_text(self) -> str:
+        """Return the parts of the word that are neither wildcards nor unknown."""
+        return "".join(part for part, wild in self.split_wildcards() if not wild)
+
     def split_wildcards(self) -> Iterator[tuple[str, bool]]:
         """Yield each part of the word, with True if the part is a wildcard or unknown text."""
         for part in _WILDCARD.split(self):

@@ -33,6 +33,7 @@ from toolfold.model import (
     Approver,
     CallContext,
     Caller,
+    Effect,
     Json,
     Tool,
 )
@@ -42,7 +43,8 @@ log = logging.getLogger(__name__)
 
 __all__ = ["Approval", "ApprovalPreview", "QuestionEvents"]
 
-# Judging takes about 1 µs per character: longer text is judged in a thread, not in the event loop.
+# Judging takes about 1 µs per character: longer text is judged in a thread, not in the event loop, and so are
+# commands, because files that they run may be read.
 MAX_INLINE_CHARS = 4_096
 PRECHECK_TIMEOUT_S = 30.0
 # Tools that an application registers itself are unknown to `toolfold approvals allow`.
@@ -170,7 +172,7 @@ class Approval:
         self._analyzer.remember_changes(analysis)
 
     async def _analyze_call(self, tool: Tool, args: Json, variables: Mapping[str, Word]) -> CallAnalysis:
-        if _count_text(args) <= MAX_INLINE_CHARS:
+        if _count_text(args) <= MAX_INLINE_CHARS and Effect.EXECUTE not in tool.effects:
             return self._analyzer.analyze(tool, args, variables)
         return await self._loops.run_in_thread(lambda: self._analyzer.analyze(tool, args, variables))
 

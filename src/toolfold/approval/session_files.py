@@ -28,9 +28,7 @@ MAX_LISTED = 3_000  # entries of directories that are looked at for one command
 MAX_DEPTH = 6
 CLOCK_STEP_S = 0.02  # file systems use a coarser clock
 # Filled by package managers, whose commands are judged themselves.
-_INSTALLED = frozenset(
-    {"node_modules", "site-packages", "dist-packages", ".git", ".tox", ".nox", "__pycache__"}
-)
+_INSTALLED = frozenset({"node_modules", "site-packages", "dist-packages", ".tox", ".nox", "__pycache__"})
 _UNKNOWN = TextStream(None, frozenset({Taint.UNREAD}))
 
 
