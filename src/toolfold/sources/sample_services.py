@@ -1,7 +1,21 @@
-"""Simulated services for the tools of the sample catalog, in memory, with the same data at every start.
+"""Simulated services for the tools of the sample catalog: one consistent world in memory.
 
-Every result says that it is sample data. The words in a tool's name decide whether the tool lists, reads,
-creates, changes or deletes records; some tools return a fixed answer instead. Nothing leaves the process.
+`sample/services.json` has the records of each service and one line for each tool, such as
+`list event from<end to>start`: an action, a kind of record, and what each argument means for its fields. The
+same calls always give the same results. Every result says that it is sample data; nothing leaves the process.
+
+    arg:field      the argument filters or sets this field (an argument without a rule: the field of its name)
+    arg<=field     filters: the argument is at most the field; also >= < >
+    arg~field      filters: the field (`*`: any field) has these words; arg*field: matches a pattern with %
+    arg?field      filters: if the argument is true, the field must be true; arg|field: unless it is true
+    arg!field      filters: unless the argument is true, the field must not be true
+    arg%field      filters: the field is as true as the argument, which is false by default
+    arg$field      filters by a query, arg&field by a label selector, arg#field by conditions
+    arg+=field     adds to a list, arg-=field removes from it
+    arg/field:a:b  sets the field to a if the argument is true, otherwise to b
+    field=value    sets the field; for lists, the field must have this value (@now, @today: the current time)
+    -arg           has no effect; +kind adds related records; ^field sorts by a field (^-field: descending)
+    @kind          a new record gets the fields of the named record of this kind
 """
 
 from __future__ import annotations
@@ -10,22 +24,160 @@ import copy
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
 from toolfold.errors import CallError, shorten
 from toolfold.model import Json
+from toolfold.sources.sample_queries import (
+    COMPARISONS,
+    NOW,
+    IssueQuery,
+    compare,
+    contains_words,
+    equals,
+    get_texts,
+    matches_condition,
+    matches_labels,
+    matches_pattern,
+    matches_text,
+)
 
 MAX_RECORDS = 1_000
 """Maximum number of records of one kind, so that a model in a loop cannot fill the memory."""
 MAX_LISTED = 50
 SAMPLE_NOTE = "sample data: no real service was used"
 
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
-_ID_WORDS = frozenset({"id", "key", "number", "locator"})
-_TEXT_ARGUMENTS = frozenset({"query", "text", "q", "qql", "pattern", "keyword", "name_contains"})
-_SIZE_ARGUMENTS = frozenset({"limit", "page_size", "per_page", "first", "maxResults"})
+_SIZES = ("limit", "page_size", "per_page", "first", "maxResults", "count", "pageSize")
+_DRY_RUN = frozenset({"dry_run", "simulate"})
+_RULE = re.compile(r"([\w.-]+?)(<=|>=|\+=|-=|[:~<>=?!%$&#|*/])(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRules:
+    """What a tool of a sample service does: its line in the data, parsed."""
+
+    action: str
+    kind: str = ""
+    arguments: tuple[tuple[str, str, str], ...] = ()
+    """Argument, operator and field."""
+    constants: tuple[tuple[str, Any], ...] = ()
+    ignored: frozenset[str] = frozenset()
+    related: tuple[str, ...] = ()
+    copied: str = ""
+    """Kind of a named record whose fields a new record gets."""
+    order: str = ""
+    words: tuple[str, ...] = ()
+    """Words without an operator: for `total` the fields to group by and to sum."""
+
+    @classmethod
+    def parse(cls, line: str) -> ToolRules:
+        """Parse the line of a tool."""
+        action, *rest = line.split()
+        parts: dict[str, list[Any]] = {each: [] for each in ("arguments", "constants", "ignored", "related")}
+        words, copied, order = [], "", ""
+        for token in rest[1:]:
+            rule = _RULE.fullmatch(token)
+            if token[0] in "-+^@":
+                if token[0] in "-+":
+                    parts["ignored" if token[0] == "-" else "related"].append(token[1:])
+                copied, order = token[1:] if token[0] == "@" else copied, token[1:] if token[0] == "^" else order
+            elif rule and rule[2] == "=":
+                parts["constants"].append((rule[1], _parse_constant(rule[3])))
+            elif rule:
+                parts["arguments"].append((rule[1], rule[2], rule[3]))
+            else:
+                words.append(token)
+        return cls(
+            action,
+            rest[0] if rest else "",
+            tuple(parts["arguments"]),
+            tuple(parts["constants"]),
+            frozenset(parts["ignored"]),
+            tuple(parts["related"]),
+            copied,
+            order,
+            tuple(words),
+        )
+
+
+@dataclass
+class ServiceRecords:
+    """The records of one sample service, and what its argument names refer to."""
+
+    records: dict[str, dict[str, Json]]
+    refs: Mapping[str, str]
+    """Kind of record that an argument names by its id."""
+    ids: Mapping[str, str]
+    """Templates of the ids of new records."""
+    options: frozenset[str]
+    """Arguments that change only how a result is shown."""
+    next_number: int
+    shapes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """An example value of each field, by kind."""
+    mirrors: dict[str, list[str]] = field(default_factory=dict)
+    """Fields that repeat the id of their record, by kind."""
+
+    def __post_init__(self) -> None:
+        for kind, items in self.records.items():
+            rows = list(items.values())
+            self.shapes[kind] = {name: value for row in rows for name, value in row.items()}
+            self.mirrors[kind] = [
+                name for name in self.shapes[kind] if all(row.get(name) == row["id"] for row in rows)
+            ]
+
+    def get(self, kind: str, record_id: Any) -> Json:
+        """Return a record. Raises CallError with known ids if there is none."""
+        own = self.records.get(kind, {})
+        if str(record_id) in own:
+            return own[str(record_id)]
+        for record in own.values():  # a name is understood as well
+            if isinstance(record_id, str) and equals(record.get("name"), record_id):
+                return record
+        known = ", ".join(list(own)[:5])
+        name = kind.replace("_", " ")
+        hint = f" There is {known}." if known else ""
+        raise CallError(f"There is no {name} {shorten(str(record_id))!r} in the sample data.{hint}")
+
+    def add(self, kind: str, fields: Json) -> Json:
+        """Add a record with a new id. Raises CallError if there are too many."""
+        own = self.records.setdefault(kind, {})
+        if len(own) >= MAX_RECORDS:
+            raise CallError(
+                f"The sample service has {MAX_RECORDS:,} records of this kind, which is the limit."
+            )
+        record_id = self.make_id(kind, fields)
+        while str(record_id) in own:
+            self.next_number += 1
+            record_id = self.make_id(kind, fields)
+        self.next_number += 1
+        record = {**fields, "id": record_id, **dict.fromkeys(self.mirrors.get(kind, ()), record_id)}
+        own[str(record_id)] = {"id": record.pop("id"), **record}
+        return own[str(record_id)]
+
+    def make_id(self, kind: str, fields: Json) -> Any:
+        """Return the id of the next record of a kind."""
+        template = self.ids.get(kind, f"{kind}-{{n}}")
+        if template.startswith("#"):
+            return self.next_number
+        named = {key: str(value) for key, value in fields.items()}
+        prefix = re.sub("[^A-Z]", "", named.get("project", "").upper())[:8]
+        return template.format_map(
+            {**named, "n": self.next_number, "project": prefix if len(prefix) > 1 else "HAR"}
+        )
+
+    def shape(self, kind: str, name: str, value: Any) -> Any:
+        """Return a value in the form that other records of the kind have."""
+        example = self.shapes.get(kind, {}).get(name)
+        if isinstance(example, list):
+            items = value if isinstance(value, list) else [value]
+            plain = all(isinstance(each, str) for each in example)
+            return [_unwrap(each) for each in items] if plain else items
+        if isinstance(value, list) and len(value) == 1 and isinstance(example, str):
+            value = value[0]
+        return _unwrap(value) if isinstance(example, (str, int, float)) else value
 
 
 class SampleServices:
@@ -45,142 +197,318 @@ class SampleServices:
 
 def _load_services() -> dict[str, SampleService]:
     data = json.loads(files("toolfold").joinpath("sample/services.json").read_text("utf-8"))
-    actions = {word: action for action, words in data["actions"].items() for word in words.split()}
-    return {name: SampleService(actions, **parts) for name, parts in data["services"].items()}
+    return {name: SampleService(data["options"].split(), **parts) for name, parts in data["services"].items()}
 
 
 class SampleService:
-    """One simulated service: its records by kind, and fixed responses of some tools."""
+    """One simulated service: its records by kind, and what each of its tools does with them."""
 
     def __init__(
-        self, actions: Mapping[str, str], *, records: dict[str, list[Json]], answers: dict[str, Json]
+        self,
+        options: Iterable[str],
+        *,
+        ids: Mapping[str, str],
+        refs: Mapping[str, str],
+        records: Mapping[str, list[Json]],
+        tools: Mapping[str, str],
+        answers: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        first: int = 100,
     ) -> None:
-        """Create a service; `actions` maps words in tool names, such as `get`, to actions."""
-        self._actions = actions
-        self._records = {kind: {each["id"]: each for each in items} for kind, items in records.items()}
-        self._first_kinds = frozenset(records)
-        self._answers = answers
-        self._created = 0
+        """Create a service from its part of the data; `first` is the number of the first new record."""
+        by_id = {kind: {str(each["id"]): each for each in items} for kind, items in records.items()}
+        self.data = ServiceRecords(by_id, refs, ids, frozenset(options), first)
+        self._tools = {name: ToolRules.parse(line) for name, line in tools.items()}
+        self._answers, self._defaults = answers or {}, defaults or {}
 
     def call(self, tool: str, args: Json) -> Json:
         """Run a tool of this service and return its simulated result."""
-        if tool in self._answers:
-            return copy.deepcopy(self._answers[tool])
-        words = [word.lower() for word in _WORD.findall(tool)]
-        kind = self._find_kind(words)
-        return copy.deepcopy(self._choose_action(words)(kind, args))
+        from toolfold.sources.sample_actions import ACTIONS
 
-    def _choose_action(self, words: list[str]) -> Callable[[str, Json], Json]:
-        """Return the action for the words of a tool name: delete, list, read, create or (default) change."""
-        named = {self._actions[word] for word in words if word in self._actions}
-        actions = {"delete": self._delete, "list": self._list, "read": self._read, "create": self._add}
-        return next((action for name, action in actions.items() if name in named), self._change)
+        rules = self._tools[tool]
+        call = SampleCall(self.data, rules, args | self._find_defaults(rules, args), self._answers.get(tool))
+        actions: Mapping[str, Callable[[SampleCall], Json]] = {**_ACTIONS, **ACTIONS}
+        if any(args.get(each) for each in _DRY_RUN):
+            call.data = copy.deepcopy(self.data)
+        call.check_references()
+        result = copy.deepcopy(actions[rules.action](call))
+        return {"dry_run": True, **result} if call.data is not self.data else result
 
-    def _find_kind(self, words: list[str]) -> str:
-        """Return the kind of record named in a tool name, such as `invoice`; the longest if several match."""
-        singular = {_singular(word) for word in words}
-        known = [kind for kind in self._records if {_singular(each) for each in kind.split()} <= singular]
-        if known:
-            return max(known, key=len)
-        rest = [word for word in words if word not in self._actions]
-        return _singular(rest[-1] if rest else words[-1])
+    def _find_defaults(self, rules: ToolRules, args: Json) -> Json:
+        known = self.data.shapes.get(rules.kind, {})
+        return {
+            name: value
+            for name, value in self._defaults.items()
+            if name not in args and (name in known or self.data.refs.get(name) == rules.kind)
+        }
 
-    def _list(self, kind: str, args: Json) -> Json:
-        found = [each for each in self._records.get(kind, {}).values() if _matches(each, args)]
-        limit = next((value for name, value in args.items() if name in _SIZE_ARGUMENTS), MAX_LISTED)
-        return {_plural(kind): found[: min(limit, MAX_LISTED)], "total": len(found)}
 
-    def _read(self, kind: str, args: Json) -> Json:
-        record = self._find_record(kind, args, any_id=True)
-        if record is None:
-            return self._list(kind, {})
-        return {kind.replace(" ", "_"): record}
+@dataclass
+class SampleCall:
+    """One call of a tool of a sample service, while it runs."""
 
-    def _change(self, kind: str, args: Json) -> Json:
-        """Change the record whose id is in the arguments; without an id, add the arguments as a record."""
-        record = self._find_record(kind, args)
-        if record is None:
-            return self._add(kind, args)
-        record |= {name: value for name, value in args.items() if value != record["id"]}
-        return {"changed": record}
+    data: ServiceRecords
+    rules: ToolRules
+    args: Json
+    answer: Any = None
 
-    def _delete(self, kind: str, args: Json) -> Json:
-        record = self._find_record(kind, args)
-        if record is None:
-            raise CallError(f"The arguments contain no id of a {kind} in the sample data.{self._hint(kind)}")
-        for records in self._records.values():
-            if records.get(record["id"]) is record:
-                del records[record["id"]]
-        return {"removed": record}
+    @property
+    def kind(self) -> str:
+        return self.rules.kind
 
-    def _add(self, kind: str, args: Json) -> Json:
-        records = self._records.setdefault(kind, {})
-        if len(records) >= MAX_RECORDS:
-            raise CallError(
-                f"The sample service has {MAX_RECORDS:,} records of this kind, which is the limit."
+    @property
+    def own(self) -> dict[str, Json]:
+        return self.data.records.setdefault(self.kind, {})
+
+    def check_references(self) -> None:
+        """Raise CallError if an argument names a record that does not exist."""
+        names = dict(self.rules.constants).get("new", "")
+        name, _, flag = str(names).partition("?")
+        for argument, value in _walk_leaves(self.args):
+            if not (kind := self.data.refs.get(argument)) or value is None:
+                continue
+            is_missing = str(value) not in self.data.records.get(kind, {})
+            if is_missing and argument == name and (not flag or self.args.get(flag)):
+                self.data.records[kind][str(value)] = {"id": value, argument: value}
+            else:
+                self.data.get(kind, value)
+
+    def find_targets(self, kind: str = "") -> list[Json]:
+        """Return the records of a kind (the tool's own) that the arguments name first."""
+        kind = kind or self.kind
+        given = list(_walk_leaves(self.args))
+        for name, referenced in self.data.refs.items():
+            values = [value for argument, value in given if argument == name and value is not None]
+            if referenced == kind and values and name not in self.rules.ignored:
+                return [self.data.get(kind, each) for each in values]
+        return []
+
+    def require_targets(self) -> list[Json]:
+        """Return the records that the arguments name. Raises CallError if they name none."""
+        found = self.find_targets()
+        if not found:
+            known = ", ".join(list(self.own)[:5])
+            kind = self.kind.replace("_", " ")
+            raise CallError(f"The arguments name no {kind} of the sample data. There is {known or 'none'}.")
+        return found
+
+    def read_fields(self) -> Iterator[tuple[str, str, Any]]:
+        """Yield field, operator and value for each argument that concerns the fields of a record."""
+        ruled = {name.partition(".")[0] for name, _, _ in self.rules.arguments}
+        for name, sign, target in self.rules.arguments:
+            value = self._find_argument(name)
+            if value is not None or sign in "|!%/":
+                yield target, sign, value
+        for name, value in self.args.items():
+            if name not in ruled | self.rules.ignored | self.data.options and value is not None:
+                yield name, ":", value
+
+    def _find_argument(self, name: str) -> Any:
+        value: Any = self.args
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        return value
+
+    def make_fields(self) -> Json:
+        """Return the fields of a new or changed record: those of the tool, then those of the arguments."""
+        fields: Json = {}
+        for name, value in self.rules.constants:
+            if name not in ("key", "new"):
+                fields[name] = self.data.shape(self.kind, name, value)
+        for name, sign, value in self.read_fields():
+            if sign == ":":
+                fields[name] = self.data.shape(self.kind, name, value)
+                if isinstance(value, dict) and {"value", "currency"} <= value.keys():
+                    fields["currency"] = value["currency"]
+            elif sign == "/":
+                target, when_true, when_false = name.split(":")
+                chosen = when_true if value else when_false
+                if chosen:
+                    fields[target] = _parse_constant(chosen)
+        return fields
+
+    def change(self, record: Json, fields: Json | None = None) -> Json:
+        """Change a record by the call's arguments; the id stays."""
+        own = {"id", *self.data.mirrors.get(self.kind, ())}
+        targets = {name for name, kind in self.data.refs.items() if kind == self.kind}
+        named = {str(each["id"]) for each in self.find_targets()}
+        for name, value in (self.make_fields() if fields is None else fields).items():
+            is_name = name in targets and named.issuperset(map(str, value if isinstance(value, list) else [value]))
+            if name not in own and not is_name:
+                record[name] = value
+        for name, sign, value in self.read_fields():
+            if sign in ("+=", "-="):
+                items = [_unwrap(each) for each in (value if isinstance(value, list) else [value])]
+                kept = [each for each in record.get(name) or [] if each not in items]
+                record[name] = kept + items if sign == "+=" else kept
+        return record
+
+    def select(self) -> list[Json]:
+        """Return the records that match the arguments."""
+        found = [each for each in self.own.values() if self._matches(each)]
+        query = next((IssueQuery(value) for _, sign, value in self.read_fields() if sign == "$"), None)
+        if query is not None:
+            found = [each for each in found if query.matches(each)]
+        order = query.order if query and query.order else self.rules.order
+        if order:
+            name = order.removeprefix("-")
+            found.sort(
+                key=lambda each: str(each.get(name, "")),
+                reverse=order.startswith("-") or bool(query and query.descending),
             )
-        self._created += 1
-        record = {"id": f"{kind.replace(' ', '-')}-new-{self._created}", **args}
-        records[record["id"]] = record
-        return {"created": record}
+        return found
 
-    def _find_record(self, kind: str, args: Json, *, any_id: bool = False) -> Json | None:
-        """Return the record whose id is a value in the arguments; None if the arguments contain no id.
+    def _matches(self, record: Json) -> bool:
+        fixed = all(equals(record.get(name), value) for name, value in self.rules.constants)
+        return fixed and all(_test_field(record, *rule) for rule in self.read_fields())
 
-        Raises CallError if an id argument of this kind (with `any_id`, of any kind) matches no record.
-        """
-        own = self._records.get(kind, {})
-        searched = [own] if kind in self._first_kinds else [own, *self._records.values()]
-        for name, value in args.items():
-            for records in searched:
-                if isinstance(value, (str, int)) and str(value) in records:
-                    return records[str(value)]
-            if _is_id(name, None if any_id else kind) and isinstance(value, str):
-                known = self._hint(kind)
-                raise CallError(f"There is no {kind} {shorten(value)!r} in the sample data.{known}")
-        return None
-
-    def _hint(self, kind: str) -> str:
-        ids = list(self._records.get(kind, {}))[:5]
-        return f" There is {', '.join(ids)}." if ids else ""
+    def add_related(self, result: Json, records: list[Json]) -> Json:
+        """Add the records of other kinds that refer to the records of a result; if none can, all of them."""
+        found = {str(each["id"]) for each in records} | {
+            str(value) for name, value in self.args.items() if name in self.data.refs
+        }
+        for kind in self.rules.related:
+            items = self.data.records.get(kind, {}).values()
+            linked = [each for each in items if str(each["id"]) not in found and found & set(get_texts(each))]
+            has_links = any(self.kind == self.data.refs.get(name) for each in items for name in each)
+            result[_plural(kind)] = linked if has_links else list(items)
+        return result
 
 
-def _matches(record: Json, args: Json) -> bool:
-    """Return True if a record matches the arguments: equal field values, and at least one search word."""
-    for name, value in args.items():
-        if name in _TEXT_ARGUMENTS and isinstance(value, str):
-            text = " ".join(_texts(record)).lower()
-            words = [word for word in re.findall(r"\w+", value.lower()) if len(word) > 2]
-            if words and not any(word in text for word in words):
-                return False
-        elif name in record and isinstance(value, (str, int)) and record[name] != value:
-            return False
-    return True
+def _test_field(record: Json, name: str, sign: str, value: Any) -> bool:
+    found = record.get(name)
+    tests: Mapping[str, Callable[[], bool]] = {
+        ":": lambda: equals(found, value),
+        "~": lambda: matches_text(record, value)
+        if name == "*"
+        else contains_words(" ".join(get_texts(found or "")), value),
+        "*": lambda: matches_pattern(found, value),
+        "?": lambda: bool(found) or not value,
+        "|": lambda: bool(found) or bool(value),
+        "!": lambda: not found or bool(value),
+        "%": lambda: bool(found) is bool(value),
+        "&": lambda: matches_labels(found or {}, value),
+        "#": lambda: all(matches_condition(record, each) for each in value),
+        "$": lambda: True,
+    }
+    return compare(value, sign, found) if sign in COMPARISONS else tests[sign]()
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _list(call: SampleCall) -> Json:
+    found = call.select()
+    size = min(next((call.args[each] for each in _SIZES if call.args.get(each)), MAX_LISTED), MAX_LISTED)
+    start = call.args.get("offset") or (call.args.get("page", 1) - 1) * size
+    result = {_plural(call.kind): found[start : start + size], "total": len(found)}
+    return call.add_related(result, found)
+
+
+def _get(call: SampleCall) -> Json:
+    targets = call.require_targets()
+    extra = call.make_fields()
+    for each in targets:
+        fixed = {name: value for name, value in extra.items() if name in each and isinstance(value, bool)}
+        each.update(fixed)
+    links = {name: value for name, value in call.rules.constants if isinstance(value, str)}
+    others = [each for each in targets if all(equals(each.get(k), v) for k, v in extra.items() if k in each)]
+    if not others:
+        raise CallError(f"There is no such {call.kind.replace('_', ' ')}: it has other values than the call.")
+    shown: Any = others[0] if len(others) == 1 else others
+    return call.add_related({call.kind: shown, **links}, others)
+
+
+def _add(call: SampleCall) -> Json:
+    fields = call.make_fields()
+    if call.rules.copied:
+        for source in call.find_targets(call.rules.copied):
+            fields = {**{k: v for k, v in source.items() if k != "id"}, **fields}
+    return {"created": call.data.add(call.kind, fields)}
+
+
+def _set(call: SampleCall) -> Json:
+    changed = [call.change(each) for each in call.require_targets()]
+    return {"changed": changed[0] if len(changed) == 1 else changed}
+
+
+def _put(call: SampleCall) -> Json:
+    if call.find_targets():
+        return _set(call)
+    fields = call.make_fields()
+    key = dict(call.rules.constants).get("key")
+    same = [each for each in call.own.values() if key and fields.get(key) and each.get(key) == fields[key]]
+    record_id = call.data.make_id(call.kind, fields)
+    found = same[0] if same else call.own.get(str(record_id))
+    if found is not None:
+        return {"changed": call.change(found)}
+    return {"created": call.change(call.data.add(call.kind, fields), {})}
+
+
+def _delete(call: SampleCall) -> Json:
+    found = call.find_targets() or [each for each in call.select() if call.args]
+    if not found:
+        call.require_targets()
+    for each in found:
+        del call.own[str(each["id"])]
+    return {"removed": found[0] if len(found) == 1 else found}
+
+
+def _total(call: SampleCall) -> Json:
+    group, amount = call.rules.words
+    group = call.args.get("group_by", group)
+    totals: dict[str, float] = {}
+    call.args = {name: value for name, value in call.args.items() if name != "group_by"}
+    found = call.select()
+    for each in found:
+        name = str(each.get(group, "other"))
+        totals[name] = round(totals.get(name, 0) + (1 if amount == "1" else each.get(amount, 0)), 2)
+    return {"totals": totals, "total": len(found)}
+
+
+def _answer(call: SampleCall) -> Json:
+    return {**call.answer}
+
+
+_ACTIONS: Mapping[str, Callable[[SampleCall], Json]] = {
+    "list": _list,
+    "get": _get,
+    "add": _add,
+    "set": _set,
+    "put": _put,
+    "delete": _delete,
+    "total": _total,
+    "answer": _answer,
+}
+
+
+def _parse_constant(text: str) -> Any:
+    special = {"true": True, "false": False, "@now": NOW, "@today": NOW[:10]}
+    if text in special:
+        return special[text]
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        return text.replace("_", " ") if text.startswith("(") else text
+
+
+def _unwrap(value: Any) -> Any:
+    """Return the plain value of an object such as `{"dateTime": …}`, `{"email": …}` or an amount."""
+    if not isinstance(value, dict):
+        return value
+    if {"value", "currency"} <= value.keys():
+        return float(value["value"])
+    return next((value[key] for key in ("dateTime", "date", "email") if key in value), value)
+
+
+def _walk_leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the name and value of every plain value in the arguments; items of a list have its name."""
     if isinstance(value, dict):
-        for each in value.values():
-            yield from _texts(each)
+        for key, each in value.items():
+            yield from _walk_leaves(each, key)
     elif isinstance(value, list):
         for each in value:
-            yield from _texts(each)
+            yield from _walk_leaves(each, name)
     else:
-        yield str(value)
-
-
-def _is_id(argument: str, kind: str | None) -> bool:
-    """Return True if an argument such as `invoice_id` is an id; with `kind`, an id of that kind."""
-    *words, last = [word.lower() for word in _WORD.findall(argument)] or [""]
-    return last in _ID_WORDS and (kind is None or set(words) <= set(kind.split()))
-
-
-def _singular(word: str) -> str:
-    if word.endswith("ies"):
-        return word[:-3] + "y"
-    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
+        yield name, value
 
 
 def _plural(kind: str) -> str:
-    name = kind.replace(" ", "_")
-    return name[:-1] + "ies" if name.endswith("y") else name if name.endswith("s") else name + "s"
+    return kind[:-1] + "ies" if kind.endswith("y") else kind if kind.endswith("s") else kind + "s"
