@@ -15,7 +15,7 @@ import pytest
 from tests.plain_bm25 import Bm25
 from toolfold import CallContext, CallError, Runtime, Session, Tool, sample_catalog
 from toolfold.naming import is_accepted
-from toolfold.sources.sample_services import MAX_RECORDS
+from toolfold.sources.sample_records import MAX_RECORDS
 
 # Fixed before any ranking was tuned, because results on changed messages are not comparable.
 CATALOG_SHA256 = "d6d53d4a57eabf434fca5d0a4d9a231dc53b8893d0927622a800f900c71b123a"
@@ -157,7 +157,8 @@ async def test_error_for_an_unknown_record_of_a_sample_service_lists_known_ids(
 ) -> None:
     result = await sample_session.call("tallyhouse_get_invoice", {"invoice_id": "inv-0"})
     assert result.error == (
-        "There is no invoice 'inv-0' in the sample data. There is inv-2026-031, inv-2026-032."
+        "There is no invoice 'inv-0' in the sample data."
+        " There is inv-2026-031, inv-2026-032, inv-2026-007, 2024-0193."
     )
 
 
@@ -173,7 +174,7 @@ async def test_change_made_through_one_sample_catalog_is_not_visible_in_another(
 
 def test_sample_service_refuses_new_records_above_its_maximum_number_of_records() -> None:
     tool = {tool.name: tool for tool in sample_catalog()}["murmur_messages_post"]
-    arguments = {"conversation": "harbour", "text": "again"}
+    arguments = {"conversation": "CHARBOUR1", "text": "again"}
     outcomes = Counter(_try_call(tool, arguments) for _ in range(1_100))
     assert outcomes["ran"] < MAX_RECORDS
     assert any("which is the limit" in outcome for outcome in outcomes)

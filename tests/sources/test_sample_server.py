@@ -41,12 +41,12 @@ def test_record_created_through_the_sample_mcp_server_appears_in_its_next_list_r
     line = {"description": "x", "quantity": 1, "unit_price": 2}
     created, listed = ask(
         build_request(
-            "tools/call", name="draft_invoice", arguments={"debtor_id": "deb-new", "lines": [line]}
+            "tools/call", name="draft_invoice", arguments={"debtor_id": "deb-orso", "lines": [line]}
         ),
         build_request("tools/call", name="list_invoices"),
     )
-    assert "isError" not in created["result"]
-    assert "deb-new" in listed["result"]["content"][0]["text"]
+    new_id = created["result"]["structuredContent"]["created"]["id"]
+    assert new_id in [each["id"] for each in listed["result"]["structuredContent"]["invoices"]]
 
 
 def test_sample_server_reports_unknown_records_as_tool_errors_and_unknown_tools_as_protocol_errors() -> None:

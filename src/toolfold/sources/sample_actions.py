@@ -1,4 +1,4 @@
-"""Actions of the sample services that are more than listing, reading and changing records.
+"""Actions of the sample services: what their tools do with the records.
 
 Each takes the running call and returns its result. `ACTIONS` maps the names in the data to them.
 """
@@ -13,11 +13,86 @@ from typing import Any
 
 from toolfold.errors import CallError
 from toolfold.model import Json
-from toolfold.sources.sample_queries import NOW, compare, fold
-from toolfold.sources.sample_services import SampleCall
+from toolfold.sources.sample_queries import NOW, compare, equals, fold
+from toolfold.sources.sample_records import SampleCall, make_plural
 
+MAX_LISTED = 50
+_SIZES = ("limit", "page_size", "per_page", "first", "maxResults", "count", "pageSize")
 _DAY_START, _DAY_END = 9, 17
 _DONE = frozenset({"done", "closed"})
+
+
+def _list(call: SampleCall) -> Json:
+    found = call.select()
+    size = min(next((call.args[each] for each in _SIZES if call.args.get(each)), MAX_LISTED), MAX_LISTED)
+    start = call.args.get("offset") or (call.args.get("page", 1) - 1) * size
+    result = {make_plural(call.kind): found[start : start + size], "total": len(found)}
+    return call.add_related(result, found)
+
+
+def _get(call: SampleCall) -> Json:
+    targets = call.require_targets()
+    extra = call.make_fields()
+    for each in targets:
+        fixed = {name: value for name, value in extra.items() if name in each and isinstance(value, bool)}
+        each.update(fixed)
+    links = {name: value for name, value in call.rules.constants if isinstance(value, str)}
+    others = [each for each in targets if all(equals(each.get(k), v) for k, v in extra.items() if k in each)]
+    if not others:
+        raise CallError(f"There is no such {call.kind.replace('_', ' ')}: it has other values than the call.")
+    shown: Any = others[0] if len(others) == 1 else others
+    return call.add_related({call.kind: shown, **links}, others)
+
+
+def _add(call: SampleCall) -> Json:
+    fields = call.make_fields()
+    if call.rules.copied:
+        for source in call.find_targets(call.rules.copied):
+            fields = {**{k: v for k, v in source.items() if k != "id"}, **fields}
+    return {"created": call.data.add(call.kind, fields)}
+
+
+def _set(call: SampleCall) -> Json:
+    changed = [call.change(each) for each in call.require_targets()]
+    return {"changed": changed[0] if len(changed) == 1 else changed}
+
+
+def _put(call: SampleCall) -> Json:
+    if call.find_targets():
+        return _set(call)
+    fields = call.make_fields()
+    key = dict(call.rules.constants).get("key")
+    same = [each for each in call.own.values() if key and fields.get(key) and each.get(key) == fields[key]]
+    record_id = call.data.make_id(call.kind, fields)
+    found = same[0] if same else call.own.get(str(record_id))
+    if found is not None:
+        return {"changed": call.change(found)}
+    return {"created": call.change(call.data.add(call.kind, fields), {})}
+
+
+def _delete(call: SampleCall) -> Json:
+    found = call.find_targets() or [each for each in call.select() if call.args]
+    if not found:
+        call.require_targets()
+    for each in found:
+        del call.own[str(each["id"])]
+    return {"removed": found[0] if len(found) == 1 else found}
+
+
+def _total(call: SampleCall) -> Json:
+    group, amount = call.rules.words[:2]
+    group = call.args.get("group_by", group)
+    totals: dict[str, float] = {}
+    call.args = {name: value for name, value in call.args.items() if name != "group_by"}
+    found = call.select()
+    for each in found:
+        name = str(each.get(group, "other"))
+        totals[name] = round(totals.get(name, 0) + (1 if amount == "1" else each.get(amount, 0)), 2)
+    return {"totals": totals, "total": len(found)}
+
+
+def _answer(call: SampleCall) -> Json:
+    return {**call.answer}
 
 
 def _reschedule(call: SampleCall) -> Json:
@@ -31,7 +106,7 @@ def _reschedule(call: SampleCall) -> Json:
 def _find_availability(call: SampleCall) -> Json:
     args = call.args
     wanted = {fold(each) for each in args["participants"]}
-    busy = [each for each in call.own.values() if wanted & set(map(fold, each["attendees"]))]
+    busy = [each for each in call.own.values() if wanted & set(map(fold, each.get("attendees", ())))]
     length = timedelta(minutes=args["durationMinutes"])
     pause = timedelta(minutes=args.get("bufferMinutes", 0))
     free = []
@@ -181,12 +256,13 @@ def _amend(call: SampleCall) -> Json:
 
 
 def _merge(call: SampleCall) -> Json:
-    survivor = call.data.get(call.kind, call.args["survivor_id"])
+    survivor, removed = call.data.get(call.kind, call.args["survivor_id"]), []
     for each in call.args["duplicate_ids"]:
         if each in call.own and each != survivor["id"]:
-            for name, value in call.own.pop(each).items():
+            removed.append(call.own.pop(each))
+            for name, value in removed[-1].items():
                 survivor.setdefault(name, value)
-    return {"changed": survivor}
+    return {"changed": survivor, "removed": removed}
 
 
 def _list_overdue(call: SampleCall) -> Json:
@@ -283,6 +359,14 @@ def _write_time(moment: datetime) -> str:
 
 
 ACTIONS: Mapping[str, Callable[[SampleCall], Json]] = {
+    "list": _list,
+    "get": _get,
+    "add": _add,
+    "set": _set,
+    "put": _put,
+    "delete": _delete,
+    "total": _total,
+    "answer": _answer,
     "reschedule": _reschedule,
     "availability": _find_availability,
     "reserve": _reserve_room,

@@ -131,9 +131,9 @@ def matches_text(record: Json, query: str) -> bool:
         elif fields := _OPERATORS.get(name):
             if not any(contains_words(" ".join(get_texts(record.get(each, ""))), value) for each in fields):
                 return False
-        elif phrase and fold(phrase) not in fold(everything):
-            return False
-        elif not phrase and not contains_words(everything, f"{name} {word}"):
+        elif not (
+            fold(phrase) in fold(everything) if phrase else contains_words(everything, f"{name} {word}")
+        ):
             return False
     return True
 
@@ -189,7 +189,8 @@ class IssueQuery:
         body, _, ordering = re.sub(r"\s+", " ", text.strip()).partition("order by ")
         self.order = ordering.split(" ")[0]
         self.descending = ordering.endswith(" desc")
-        self._text, self._tokens = text, _QUERY_TOKEN.findall(body)
+        self._text = text
+        self._tokens: list[str] = _QUERY_TOKEN.findall(body)
         if re.sub(r"\s", "", "".join(self._tokens)) != re.sub(r"\s", "", body):
             raise self._error()
         self.matches = self._read_alternatives() if self._tokens else lambda _: True
