@@ -88,6 +88,8 @@ def test_type_and_default_of_a_parameter_are_abbreviated_in_a_tool_signature(
         ({"type": "string", "minLength": 20}, "string<20.. chars>"),
         ({"type": "string", "minLength": 1}, "string"),
         ({"type": "string", "maxLength": 4000}, "string"),
+        ({"type": "string", "minLength": 1, "maxLength": 4000}, "string"),
+        ({"type": "string", "minLength": 5, "maxLength": 4000}, "string<5.. chars>"),
         ({"type": "string", "pattern": "x" * 500, "maxLength": 9}, f"string</{'x' * 60}…/>"),
         ({"type": "string", "pattern": "a\nb\u202e"}, "string</a b />"),
         ({"type": ["string", "null"], "pattern": "^[A-Z]{2}$"}, "string</^[A-Z]{2}$/>|null"),

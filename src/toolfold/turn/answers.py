@@ -48,11 +48,7 @@ MIN_FULL_MATCHES = 3
 MAX_WEAK_DESCRIPTION_CHARS = 120
 MAX_DIRECT_TOOLS = 3
 NOTHING_FITS_BELOW = 0.5
-"""Probability that a tool serves a query below which none is returned.
-
-Over six catalogs, 0.5% of the queries whose tool was among the hits are below it, and 64% of the queries
-that no tool serves; below the next one 4% and 87%.
-"""
+"""Probability that a tool serves a query, below which none is returned. Error rates: docs/tool-search.md."""
 WEAK_MATCHES_BELOW = 0.8
 _WEAK_MATCHES_HINT = (
     "Weak matches, perhaps none fits: check descriptions before a call. Other words may find better."
@@ -153,17 +149,15 @@ class BridgeAnswers:
         found = self._run_search(turn, query, limit + MAX_DIRECT_TOOLS, offered | shown, client)
         ranked = list(dict.fromkeys((*named, *(hit.name for hit in found.hits))))
         names = [name for name in ranked if name in offered][:limit]
-        if not named and not found.needed(NOTHING_FITS_BELOW):
+        # One tool far ahead of all others is worth a look, even if the query sounds like a question.
+        if not named and found.probable != 1 and not found.needed(NOTHING_FITS_BELOW):
             return _QueryMatches(nearest=names)
         weak = not named and not found.needed(WEAK_MATCHES_BELOW)
-        direct = [
-            name
-            for name in ranked[: min(max(found.probable, len(named), 1), MAX_DIRECT_TOOLS)]
-            if name in shown
-        ]
+        likely = 0 if weak else found.probable if 0 < found.probable <= MAX_DIRECT_TOOLS else 1
+        direct = [name for name in ranked[: max(likely, len(named))] if name in shown]
         full = len(ranked)
         if found.probable:
-            least = 1 if ranked[0] in shown else MIN_FULL_MATCHES
+            least = 1 if direct else MIN_FULL_MATCHES
             full = least if weak else max(found.probable, least)
         return _QueryMatches(names, frozenset(ranked[full:]), weak, direct=direct)
 
@@ -269,20 +263,17 @@ def _render_match(turn: Turn, tool: Tool, visible: bool, brief: bool) -> Json:
     adapted, source = _adapt_to_turn(turn, tool), source_name(tool)
     match: Json = {"name": tool.name}
     written = signature(adapted).removeprefix(tool.name)
-    if turn.known_signatures.get(tool.name) == written:
+    if not visible and turn.known_signatures.get(tool.name) == written:
         return {**match, "note": "Described above."}
     if not tool.name.casefold().startswith(source.casefold()):
         match["source"] = source
     if visible:
         return {**match, "note": "You have this tool: call it directly."}
+    description = to_single_line(adapted.description, MAX_DESCRIPTION_CHARS)
     if brief:
-        return {
-            **match,
-            "description": to_single_line(adapted.description, MAX_WEAK_DESCRIPTION_CHARS),
-            "weak": True,
-        }
-    match["description"] = to_single_line(adapted.description, MAX_DESCRIPTION_CHARS)
-    return {**match, "signature": written}
+        first, _, _ = description.partition(". ")
+        return {**match, "description": to_single_line(first, MAX_WEAK_DESCRIPTION_CHARS), "weak": True}
+    return {**match, "description": description, "signature": written}
 
 
 def _adapt_to_turn(turn: Turn, tool: Tool) -> Tool:
@@ -378,7 +369,7 @@ def _direct_tools(names: Sequence[str]) -> Json:
         return {}
     return {
         "direct": names[:5],
-        "note": f"You have these already: call them directly, not through {BRIDGE_CALL}.",
+        "note": f"You have these: if one fits, call it directly, not through {BRIDGE_CALL}.",
     }
 
 

@@ -146,8 +146,10 @@ def _string_rules(schema: Json) -> Iterator[str]:
     if isinstance(pattern := schema.get("pattern"), str) and pattern:
         cut = pattern[:_MAX_PATTERN_CHARS] + (_ELLIPSIS if pattern[_MAX_PATTERN_CHARS:] else "")
         yield f"/{''.join(char if char.isprintable() else ' ' for char in cut)}/"
-    elif _as_number(schema.get("maxLength"), math.inf) <= _MAX_TEXT_CHARS or "minLength" in schema:
-        yield _render_range(schema, "minLength", "maxLength", " chars")
+    else:
+        is_long = _as_number(schema.get("maxLength"), math.inf) > _MAX_TEXT_CHARS
+        limits = {key: each for key, each in schema.items() if not (is_long and key == "maxLength")}
+        yield _render_range(limits, "minLength", "maxLength", " chars")
 
 
 def _render_range(schema: Json, low: str, high: str, unit: str = "") -> str:
