@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import random
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -36,10 +37,9 @@ from measuring.speed import fresh, make_path
 from numpy.typing import NDArray
 
 from toolfold.retrieval.embedding import LightEmbedder
-from toolfold.retrieval.index_cache import read_index
 from toolfold.retrieval.multilingual import MultilingualEmbedder
-from toolfold.retrieval.text import WordTokenizer
-from toolfold.retrieval.vectors import Vectors
+from toolfold.retrieval.vector_store import FILE_NAME, VECTOR_DIRECTORY
+from toolfold.retrieval.vectors import PackedVectors, Vectors
 
 DATABASE_SEARCH = Path(__file__).with_name("measuring") / "database_search.py"
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -101,12 +101,12 @@ def measure_memory(catalog: Path, size: int, chosen: argparse.Namespace, message
 
 def load_vectors(home: Path, model: str) -> Vectors:
     """Return the vectors that the search process has stored."""
-    file = max((home / "cache" / "index").glob("*.npz"), key=lambda each: each.stat().st_size)
-    with np.load(file) as stored:
-        name = json.loads(stored["about"].tobytes())["model"]
-    _, _, vectors = read_index(file, name, WordTokenizer())
-    assert vectors is not None, model
-    return vectors
+    db = sqlite3.connect(home / "cache" / VECTOR_DIRECTORY / FILE_NAME)
+    rows = db.execute("SELECT numbers, scale FROM vectors ORDER BY key").fetchall()
+    db.close()
+    assert rows, model
+    numbers = np.frombuffer(b"".join(row[0] for row in rows), np.int8).reshape(len(rows), -1)
+    return Vectors.of(PackedVectors(numbers, np.array([row[1] for row in rows], np.float32)))
 
 
 def embed_messages(model: str, messages: Sequence[str]) -> Floats:

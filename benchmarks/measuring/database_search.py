@@ -58,9 +58,8 @@ def run(job: Answer) -> Answer:
     retriever = Retriever(
         embedder,
         lambda: Ranker.shipped("light" if light else "encoder"),
-        None,
+        shared,
         need_classifier=lambda: NeedClassifier.shipped("light" if light else "encoder"),
-        shared_vectors=shared,
         database_index=index,
     )
     answer |= measure_publishing(retriever, database, tools)

@@ -55,6 +55,7 @@ from toolfold.retrieval.reranking import Reranker
 from toolfold.retrieval.search import Retriever
 from toolfold.retrieval.shared_vectors import SharedVectors
 from toolfold.retrieval.synonyms import Synonyms
+from toolfold.retrieval.vector_store import VECTOR_DIRECTORY, VectorFile
 from toolfold.scheduled_jobs import ScheduledJobs
 from toolfold.scope import Toolsets
 from toolfold.skills import open_skill_library
@@ -75,7 +76,6 @@ from toolfold.validation import Validation
 log = logging.getLogger(__name__)
 
 JOBS_FILE = "jobs.db"
-_SKILLS_INDEX = "skills"
 _MIN_PATIENCE_S = 0.0
 """Least time that searches wait for new tools to be embedded, whatever the settings say; tests raise it."""
 
@@ -111,7 +111,7 @@ def open_parts(config: Config, progress: Progress | None, opened: ExitStack) -> 
     retriever = _build_retriever(config, progress, events.bus, database)
     opened.callback(retriever.learned.close)
     opened.callback(retriever.close)
-    skill_search = retriever.make_sibling(_SKILLS_INDEX)
+    skill_search = retriever.make_sibling()
     opened.callback(skill_search.close)
     job_store = open_job_store(config.paths.state_dir / JOBS_FILE, database)
     jobs = ScheduledJobs(job_store, config.cron, config.paths.current_dir)
@@ -288,7 +288,7 @@ def _build_retriever(
     return Retriever(
         embedder,
         lambda: Ranker.shipped(ranker),
-        config.paths.cache_dir / "index",
+        shared or VectorFile(config.paths.cache_dir / VECTOR_DIRECTORY),
         progress=progress,
         reranker=_build_reranker(config),
         synonyms=Synonyms(config.tools.synonyms),
@@ -301,7 +301,6 @@ def _build_retriever(
         ),
         max_wait_s=max_wait_s,
         on_index_change=report_index,
-        shared_vectors=shared,
         database_index=_build_database_index(
             config, database, embedder, shared, max_wait_s, report_index, bus
         ),

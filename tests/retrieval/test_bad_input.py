@@ -17,6 +17,7 @@ from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.lexical import field_texts
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Hit, Mode, Searcher
+from toolfold.retrieval.vector_store import VectorFile
 
 LIGHT = LightEmbedder()
 MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
@@ -37,13 +38,13 @@ def test_ten_thousand_identical_tools_are_embedded_once_and_found_in_registratio
     same = make_tool("same", "Does the same thing", {"path": {"description": "where"}})
     tools = tuple(replace(same, name=f"same_{n:05}", original_name="same") for n in range(10_000))
     model = CountingModel()
-    index = Indexer(model.embedder, tmp_path).index(tools)
+    index = Indexer(model.embedder, VectorFile(tmp_path)).index(tools)
     assert model.take_count() == 1
     for mode in MODES:
         hits = Searcher(model.embedder, None).search(index, "the same thing", mode=mode, limit=3)
         assert [hit.name for hit in hits] == ["same_00000", "same_00001", "same_00002"]
     model.take_count()
-    again = Indexer(model.embedder, tmp_path).index(tools[:-1])
+    again = Indexer(model.embedder, VectorFile(tmp_path)).index(tools[:-1])
     assert model.take_count() == 0
     assert len(again.by_name) == 9_999
 

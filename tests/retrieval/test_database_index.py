@@ -32,6 +32,7 @@ from toolfold.retrieval.search import Retriever, SearchResult
 from toolfold.retrieval.shared_catalog import SharedCatalog
 from toolfold.retrieval.shared_vectors import SharedVectors
 from toolfold.retrieval.text import WordTokenizer
+from toolfold.retrieval.vector_store import VectorStore
 
 WAIT_S = 60.0
 ACTIONS = ("list", "create", "delete", "export", "approve", "archive")
@@ -87,11 +88,11 @@ def wait_until(is_true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def make_retriever(**options: Any) -> Retriever:
+def make_retriever(store: VectorStore | None = None, **options: Any) -> Retriever:
     return Retriever(
         EMBEDDER,
         lambda: Ranker.shipped("light"),
-        None,
+        store,
         need_classifier=lambda: NeedClassifier.shipped("light"),
         **options,
     )
@@ -125,7 +126,7 @@ def in_memory() -> Iterator[Retriever]:
 def in_database(module_database: Database) -> Iterator[Retriever]:
     shared = SharedVectors(module_database)
     index = DatabaseIndex(module_database, EMBEDDER, shared, place="database")
-    retriever = make_retriever(shared_vectors=shared, database_index=index)
+    retriever = make_retriever(shared, database_index=index)
     yield retriever
     retriever.close()
 
@@ -137,9 +138,7 @@ def open_retriever(database: Database) -> Iterator[Open]:
         def open_one(embedder: Any = EMBEDDER, **options: Any) -> Retriever:
             shared = SharedVectors(database)
             index = DatabaseIndex(database, embedder, shared, place="database", **options)
-            retriever = Retriever(
-                embedder, lambda: Ranker.shipped("light"), None, shared_vectors=shared, database_index=index
-            )
+            retriever = Retriever(embedder, lambda: Ranker.shipped("light"), shared, database_index=index)
             stack.callback(retriever.close)
             return retriever
 
@@ -462,7 +461,7 @@ class TestReplicas:
         shared = SharedVectors(database)
         index = DatabaseIndex(database, EMBEDDER, shared, place="database")
         learned = LearnedMessages(open_learned(tmp_path, database))
-        retriever = make_retriever(shared_vectors=shared, database_index=index, learned=learned)
+        retriever = make_retriever(shared, database_index=index, learned=learned)
         tool = TOOLS["museum_archive_exam"]
         for text in ("tidy up the old papers of graduates", "tidy up the papers of former graduates"):
             assert not retriever.learn(TOOLS, tool, [text], client="bob", origin="message")
@@ -483,7 +482,7 @@ class TestFailures:
             assert database is not None
             shared = SharedVectors(database)
             index = DatabaseIndex(database, EMBEDDER, shared, place="database", on_failure=failures.append)
-            retriever = make_retriever(shared_vectors=shared, database_index=index)
+            retriever = make_retriever(shared, database_index=index)
             first = retriever.find(TOOLS, "export the invoice of the clinic", mode="hybrid", limit=3)
             assert first[0].similarity is not None
             server.stop()

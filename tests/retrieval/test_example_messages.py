@@ -29,6 +29,7 @@ from toolfold.retrieval.message_vectors import MAX_SHIFT, embed_with_messages, m
 from toolfold.retrieval.multilingual import MultilingualEmbedder
 from toolfold.retrieval.phrasebook import Phrasebook
 from toolfold.retrieval.search import Mode, Retriever
+from toolfold.retrieval.vector_store import VectorFile
 from toolfold.sources.mcp.scan import find_injections
 
 OPENING_HOURS = "Return the opening hours of a place, by day of the week, with public holidays"
@@ -257,7 +258,7 @@ def test_only_the_tool_whose_example_messages_changed_is_embedded_again(
         (examples_for(PLACES, POOL, "second message"), 0),
         (examples_for(PLACES, POOL, "third message"), 3),
     ):
-        retriever = Retriever(model.embedder, None, tmp_path, examples=examples)
+        retriever = Retriever(model.embedder, None, VectorFile(tmp_path), examples=examples)
         retriever.find(registry.snapshot(), "", mode="hybrid", limit=1)
         assert model.take_count() == texts
 

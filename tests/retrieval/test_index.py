@@ -1,18 +1,10 @@
-"""The index is built once, updated incrementally, and its files are validated."""
+"""The index is built once and updated incrementally, and no text is embedded twice."""
 
 from __future__ import annotations
 
-import io
-import json
-import logging
-import os
 import random
-import shutil
-import subprocess
-import sys
 import threading
-import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +18,9 @@ from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
 from toolfold.model import Source, Tool
 from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, FunctionEmbedder, Kind, Matrix
 from toolfold.retrieval.index import MAX_CACHED_GRANTS, Index, embedding_text, tool_checksum
-from toolfold.retrieval.indexing import MAX_CACHE_FILES, Indexer
-from toolfold.retrieval.lexical import FIELDS, MAX_NAME_TERMS
+from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.search import Searcher
+from toolfold.retrieval.vector_store import VectorFile
 from toolfold.retrieval.vectors import MAX_DIMENSIONS
 
 MANY_TOOLS = tuple(
@@ -43,10 +35,6 @@ def names(index: Index) -> set[str]:
 def search_names(index: Index, message: str, model: CountingModel) -> list[str]:
     hits = Searcher(model.embedder, None).search(index, message, mode="keyword", limit=500)
     return [hit.name for hit in hits]
-
-
-def index_files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.npz"))
 
 
 def same_answers(one: Index, other: Index) -> bool:
@@ -72,9 +60,9 @@ def test_index_saved_at_the_first_start_is_loaded_at_the_second_start_without_em
     tmp_path: Path,
 ) -> None:
     model = CountingModel()
-    first = Indexer(model.embedder, tmp_path).index(CATALOG)
+    first = Indexer(model.embedder, VectorFile(tmp_path)).index(CATALOG)
     assert model.take_count() == len(CATALOG)
-    second = Indexer(model.embedder, tmp_path).index(tuple(CATALOG))
+    second = Indexer(model.embedder, VectorFile(tmp_path)).index(tuple(CATALOG))
     assert model.take_count() == 0
     assert names(second) == names(first)
     assert same_answers(first, second)
@@ -86,22 +74,10 @@ def test_index_saved_at_the_first_start_is_loaded_at_the_second_start_without_em
 def test_vectors_of_tools_added_after_the_start_are_loaded_from_the_saved_index(tmp_path: Path) -> None:
     model = CountingModel()
     for expected in (len(MANY_TOOLS), 0):
-        indexer = Indexer(model.embedder, tmp_path)
+        indexer = Indexer(model.embedder, VectorFile(tmp_path))
         indexer.index(MANY_TOOLS[:30])
         indexer.index(MANY_TOOLS)
         assert model.take_count() == expected
-
-
-def test_keyword_index_without_an_embedding_model_is_saved_and_loaded_at_the_next_start(
-    tmp_path: Path,
-) -> None:
-    first = Indexer(None, tmp_path).index(CATALOG)
-    (file,) = index_files(tmp_path)
-    stamp = file.stat().st_ino
-    second = Indexer(None, tmp_path).index(CATALOG)
-    assert same_answers(first, second)
-    assert second.vectors is None
-    assert file.stat().st_ino == stamp, "it was read, not written again"
 
 
 @pytest.mark.parametrize("tools", [CATALOG, MANY_TOOLS], ids=["small", "large"])
@@ -110,16 +86,16 @@ def test_indexing_again_after_one_tool_changed_embeds_only_that_tool(
     tmp_path: Path, tools: tuple[Tool, ...], restarted: bool
 ) -> None:
     model = CountingModel()
-    indexer = Indexer(model.embedder, tmp_path)
+    indexer = Indexer(model.embedder, VectorFile(tmp_path))
     indexer.index(tools)
     model.take_count()
     changed = (replace(tools[0], description="Juggles oranges"), *tools[1:])
-    index = (Indexer(model.embedder, tmp_path) if restarted else indexer).index(changed)
+    index = (Indexer(model.embedder, VectorFile(tmp_path)) if restarted else indexer).index(changed)
     assert model.texts == [embedding_text(changed[0])]
     assert search_names(index, "juggle oranges", model) == [tools[0].name]
     assert names(index) == {tool.name for tool in tools}
     model.take_count()
-    Indexer(model.embedder, tmp_path).index(changed)
+    Indexer(model.embedder, VectorFile(tmp_path)).index(changed)
     assert model.take_count() == 0
 
 
@@ -128,14 +104,14 @@ def test_tool_removed_from_the_index_is_not_found_until_it_is_added_again(
     tmp_path: Path, tools: tuple[Tool, ...]
 ) -> None:
     model = CountingModel()
-    indexer = Indexer(model.embedder, tmp_path)
+    indexer = Indexer(model.embedder, VectorFile(tmp_path))
     indexer.index(tools)
     model.take_count()
     gone = tools[0].name
     fewer = indexer.index(tools[1:])
     assert gone not in names(fewer)
     assert gone not in search_names(fewer, f"use {gone}", model)
-    again = Indexer(model.embedder, tmp_path).index(tools[1:])
+    again = Indexer(model.embedder, VectorFile(tmp_path)).index(tools[1:])
     assert names(again) == names(fewer)
     assert model.take_count() == 0, "taking away needs no model"
     assert search_names(indexer.index(tools), f"`{gone}`", model)[0] == gone
@@ -154,9 +130,9 @@ def test_small_index_reuses_vectors_of_a_saved_larger_index_and_contains_only_it
     tmp_path: Path,
 ) -> None:
     model = CountingModel()
-    Indexer(model.embedder, tmp_path).index((*MANY_TOOLS, *CATALOG))
+    Indexer(model.embedder, VectorFile(tmp_path)).index((*MANY_TOOLS, *CATALOG))
     model.take_count()
-    small = Indexer(model.embedder, tmp_path).index(CATALOG)
+    small = Indexer(model.embedder, VectorFile(tmp_path)).index(CATALOG)
     assert model.take_count() == 0
     assert len(small.tools) == len(CATALOG)
     assert same_answers(small, Indexer(None, None).index(CATALOG))
@@ -208,202 +184,7 @@ def test_checksum_of_a_tool_ignores_fields_that_are_not_indexed() -> None:
     assert tool_checksum(replace(CATALOG[0], emoji="*", timeout=3.0)) == tool_checksum(CATALOG[0])
 
 
-def _npz(**arrays: Any) -> bytes:
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    return buffer.getvalue()
-
-
-def _change_array(name: str, change: Callable[[Any], Any]) -> Callable[[bytes], bytes]:
-    def alter(data: bytes) -> bytes:
-        with np.load(io.BytesIO(data)) as stored:
-            array = stored[name]
-        return _replace_arrays(data, **{name: change(array)})
-
-    return alter
-
-
-def _compress_archive(data: bytes) -> bytes:
-    buffer = io.BytesIO()
-    with np.load(io.BytesIO(data)) as stored:
-        np.savez_compressed(buffer, **{**stored, "more": np.zeros(4_000_000, np.uint8)})
-    return buffer.getvalue()
-
-
-def _overlap_members(data: bytes) -> bytes:
-    """Return an archive whose directory lists the same bytes several times."""
-    buffer = io.BytesIO(data)
-    with zipfile.ZipFile(buffer, "a") as archive:
-        archive.writestr("small", b"x" * 10)
-        archive.filelist.extend(archive.infolist() * 3)
-    return buffer.getvalue()
-
-
-def _npy() -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, np.arange(9))
-    return buffer.getvalue()
-
-
-def _replace_arrays(data: bytes, **changed: Any) -> bytes:
-    with np.load(io.BytesIO(data)) as stored:
-        return _npz(**{**{key: stored[key] for key in stored.files}, **changed})
-
-
-def _change_header(**changed: Any) -> Callable[[bytes], bytes]:
-    def alter(data: bytes) -> bytes:
-        with np.load(io.BytesIO(data)) as stored:
-            about = {**json.loads(stored["about"].tobytes()), **changed}
-        return _replace_arrays(data, about=np.frombuffer(json.dumps(about).encode(), np.uint8))
-
-    return alter
-
-
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "empty": lambda data: b"",
-    "text": lambda data: b"not an index at all",
-    "truncated": lambda data: data[: len(data) // 2],
-    "one byte short": lambda data: data[:-1],
-    "zeroed": lambda data: bytes(len(data)),
-    "a bare array": lambda data: _npy(),
-    "a foreign archive": lambda data: _npz(weights=np.arange(3)),
-    "objects": lambda data: _npz(about=np.array([{}], object)),
-    "another format": _change_header(format=0),
-    "another model": _change_header(model="somebody else's"),
-    "another size": _change_header(size=3),
-    "no lengths": _change_header(lengths={}),
-    "zero lengths": _change_header(lengths={"name": 0}),
-    "about is a list": lambda data: _replace_arrays(data, about=np.frombuffer(b"[1]", np.uint8)),
-    "about is not JSON": lambda data: _replace_arrays(data, about=np.frombuffer(b"{", np.uint8)),
-    "positions beyond the end": lambda data: _replace_arrays(data, places=np.array([99] * 3, np.int32)),
-    "fewer vectors": lambda data: _replace_arrays(data, vectors=np.ones((2, 3), np.int8)),
-    "endless vectors": lambda data: _replace_arrays(data, scales=np.full(len(CATALOG), np.inf, np.float32)),
-    "starts that fall": lambda data: _replace_arrays(data, starts=np.array([0, 5, 2], np.int64)),
-    "starts of reals": lambda data: _replace_arrays(data, starts=np.linspace(0, 9, 30)),
-    "names beyond the terms": lambda data: _replace_arrays(
-        data, names=np.full((len(CATALOG), MAX_NAME_TERMS), 9_999, np.int32)
-    ),
-    "shorter names": lambda data: _replace_arrays(data, names=np.zeros((len(CATALOG), 2), np.int32)),
-    "a sketch of others": lambda data: _replace_arrays(
-        data, directions=np.ones((26, 4), np.float32), sketch=np.ones((3, 4), np.float32)
-    ),
-    "two rows of weights": _change_array("weights", lambda array: np.stack([array, array], 1)),
-    "weights of another kind": _change_array("weights", lambda array: array.astype(np.complex64)),
-    "negative weights": _change_array("weights", lambda array: -array),
-    "two rows of places": _change_array("places", lambda array: np.stack([array, array], 1)),
-    "negative scales": _change_array("scales", lambda array: -array),
-    "vectors without numbers": _change_array("vectors", lambda array: array[:, :0]),
-    "a term twice": _change_array(
-        "terms", lambda array: np.concatenate([array[: bytes(array).index(b"\n") + 1], array])
-    ),
-    "a flat sketch": lambda data: _replace_arrays(
-        data, directions=np.ones((26, 1), np.float32), sketch=np.ones(len(CATALOG), np.float32)
-    ),
-    "lengths without end": _change_header(lengths=dict.fromkeys(FIELDS, float("inf"))),
-    "lengths in words": _change_header(lengths=dict.fromkeys(FIELDS, "long")),
-    "compressed": _compress_archive,
-    "the same bytes many times": _overlap_members,
-    "no terms": lambda data: _replace_arrays(data, terms=np.zeros(0, np.uint8)),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_invalid_index_file_is_replaced_by_a_new_index_with_a_warning(
-    tmp_path: Path, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
-) -> None:
-    model = CountingModel()
-    whole = Indexer(model.embedder, tmp_path).index(CATALOG)
-    (file,) = index_files(tmp_path)
-    file.write_bytes(damage(file.read_bytes()))
-    model.take_count()
-    with caplog.at_level(logging.WARNING):
-        index = Indexer(model.embedder, tmp_path).index(CATALOG)
-    assert [
-        f"the search index {file.name} cannot be used and is rebuilt" in r.message for r in caplog.records
-    ] == [True]
-    assert model.take_count() == len(CATALOG)
-    assert same_answers(index, whole)
-    caplog.clear()
-    assert same_answers(Indexer(model.embedder, tmp_path).index(CATALOG), whole)
-    assert model.take_count() == 0
-    assert not caplog.records
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_fifo_in_place_of_the_index_file_is_replaced_with_a_warning_and_does_not_block(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    Indexer(None, tmp_path).index(CATALOG)
-    (file,) = index_files(tmp_path)
-    file.unlink()
-    os.mkfifo(file)
-    assert names(Indexer(None, tmp_path).index(CATALOG)) == {tool.name for tool in CATALOG}
-    assert [file.name in record.message for record in caplog.records] == [True]
-    assert file.is_file(), "the next start finds an index there"
-
-
-def test_symlink_in_place_of_the_index_file_is_not_followed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    Indexer(None, tmp_path).index(CATALOG)
-    (file,) = index_files(tmp_path)
-    elsewhere = file.rename(tmp_path / "elsewhere")
-    data = elsewhere.read_bytes()
-    file.symlink_to(elsewhere)
-    assert names(Indexer(None, tmp_path).index(CATALOG)) == {tool.name for tool in CATALOG}
-    assert [file.name in record.message for record in caplog.records] == [True]
-    assert not file.is_symlink()
-    assert elsewhere.read_bytes() == data
-
-
-def test_index_gives_correct_results_even_if_any_bit_of_the_saved_index_file_is_flipped(
-    tmp_path: Path,
-) -> None:
-    model = CountingModel()
-    whole = Indexer(model.embedder, tmp_path).index(CATALOG)
-    (file,) = index_files(tmp_path)
-    data = file.read_bytes()
-    chance = random.Random(11)
-    for _ in range(60):
-        broken = bytearray(data)
-        broken[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-        file.write_bytes(broken)
-        index = Indexer(model.embedder, tmp_path).index(CATALOG)
-        assert same_answers(index, whole)
-
-
-def test_older_index_file_is_loaded_if_the_newest_index_file_is_damaged(
-    tmp_path: Path,
-) -> None:
-    model = CountingModel()
-    indexer = Indexer(model.embedder, tmp_path)
-    indexer.index(CATALOG[:-1])
-    (older,) = index_files(tmp_path)
-    indexer.index(CATALOG)
-    (newer,) = set(index_files(tmp_path)) - {older}
-    newer.write_bytes(b"broken")
-    model.take_count()
-    index = Indexer(model.embedder, tmp_path).index(CATALOG)
-    assert model.texts == [embedding_text(CATALOG[-1])]
-    assert names(index) == {tool.name for tool in CATALOG}
-
-
-def test_damaged_older_index_file_is_logged_once_and_no_tool_is_embedded_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    model = CountingModel()
-    indexer = Indexer(model.embedder, tmp_path)
-    indexer.index(CATALOG[:-1])
-    (file,) = index_files(tmp_path)
-    indexer.index(CATALOG)
-    file.write_bytes(b"broken")
-    for _ in range(3):
-        assert names(Indexer(model.embedder, tmp_path).index(CATALOG[:-1])) == {t.name for t in CATALOG[:-1]}
-    assert [file.name in record.message for record in caplog.records] == [True]
-    assert len(model.texts) == len(CATALOG), "each tool was embedded once"
-
-
-def test_each_embedding_model_has_a_separate_index_file_even_if_model_names_are_similar(
+def test_each_embedding_model_has_separate_vectors_even_if_model_names_are_similar(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     begin = "a-long-name-of-a-model at http://localhost:"
@@ -414,9 +195,8 @@ def test_each_embedding_model_has_a_separate_index_file_even_if_model_names_are_
         CountingModel(name="a-1"),
     ]
     for model in models * 2:
-        Indexer(model.embedder, tmp_path).index(CATALOG)
+        Indexer(model.embedder, VectorFile(tmp_path)).index(CATALOG)
     assert [model.take_count() for model in models] == [len(CATALOG)] * 4, "each was asked once"
-    assert len(index_files(tmp_path)) == 4
     assert not caplog.records
 
 
@@ -424,9 +204,9 @@ def test_each_embedding_model_has_a_separate_index_file_even_if_model_names_are_
 def test_all_tools_are_embedded_again_if_the_vector_length_changes(
     tmp_path: Path, tools: tuple[Tool, ...]
 ) -> None:
-    Indexer(CountingModel().embedder, tmp_path).index(tools)
+    Indexer(CountingModel().embedder, VectorFile(tmp_path)).index(tools)
     model = CountingModel("abc")
-    index = Indexer(model.embedder, tmp_path).index((*tools, make_tool("one_more")))
+    index = Indexer(model.embedder, VectorFile(tmp_path)).index((*tools, make_tool("one_more")))
     assert index.vectors is not None
     assert index.vectors.width == 3
     assert index.vectors.packed.has_vector.all()
@@ -437,16 +217,16 @@ def test_tools_are_embedded_at_the_next_start_if_the_embedding_model_was_unavail
 ) -> None:
     model = CountingModel()
     model.broken = True
-    index = Indexer(model.embedder, tmp_path).index(CATALOG)
+    index = Indexer(model.embedder, VectorFile(tmp_path)).index(CATALOG)
     assert index.vectors is None
     assert search_names(index, "weather", model) == ["weather_forecast"]
     assert [record.message for record in caplog.records] == [
         "tools are found by keywords only: letters failed: nobody is at home"
     ]
     model.broken = False
-    assert Indexer(model.embedder, tmp_path).index(CATALOG).vectors is not None
+    assert Indexer(model.embedder, VectorFile(tmp_path)).index(CATALOG).vectors is not None
     assert model.take_count() == len(CATALOG)
-    Indexer(model.embedder, tmp_path).index(CATALOG)
+    Indexer(model.embedder, VectorFile(tmp_path)).index(CATALOG)
     assert model.take_count() == 0
 
 
@@ -456,7 +236,7 @@ def test_only_tools_of_a_failed_embedding_request_lack_vectors_until_the_request
     tmp_path: Path, tools: tuple[Tool, ...], restarted: bool
 ) -> None:
     model = CountingModel()
-    indexer = Indexer(model.embedder, tmp_path)
+    indexer = Indexer(model.embedder, VectorFile(tmp_path))
     indexer.index(tools)
     model.take_count()
     model.broken = True
@@ -465,7 +245,7 @@ def test_only_tools_of_a_failed_embedding_request_lack_vectors_until_the_request
     assert np.count_nonzero(index.vectors.packed.has_vector) == len(tools)
     assert search_names(index, "use one_more", model)[0] == "one_more"
     model.broken = False
-    again = (Indexer(model.embedder, tmp_path) if restarted else indexer).index(
+    again = (Indexer(model.embedder, VectorFile(tmp_path)) if restarted else indexer).index(
         (*tools, make_tool("one_more"))
     )
     assert model.take_count() == 1
@@ -477,9 +257,9 @@ def test_index_has_no_vectors_if_the_embedding_model_fails_and_no_tool_has_a_sav
     tmp_path: Path,
 ) -> None:
     model = CountingModel()
-    Indexer(model.embedder, tmp_path).index(CATALOG)
+    Indexer(model.embedder, VectorFile(tmp_path)).index(CATALOG)
     model.broken = True
-    index = Indexer(model.embedder, tmp_path).index(MANY_TOOLS[:5])
+    index = Indexer(model.embedder, VectorFile(tmp_path)).index(MANY_TOOLS[:5])
     assert index.vectors is None
     assert search_names(index, "use tool_3", model)[0] == "tool_3"
 
@@ -508,7 +288,7 @@ def test_tools_are_found_by_keywords_if_the_embedding_model_returns_invalid_vect
     tmp_path: Path, embedder: Embedder, caplog: pytest.LogCaptureFixture
 ) -> None:
     for folder in (None, tmp_path, tmp_path):
-        indexer = Indexer(embedder, folder)
+        indexer = Indexer(embedder, VectorFile(folder) if folder else None)
         for tools in (MANY_TOOLS, (*MANY_TOOLS, make_tool("weather_forecast", "The weather")), MANY_TOOLS):
             index = indexer.index(tools)
             assert index.vectors is None
@@ -517,29 +297,14 @@ def test_tools_are_found_by_keywords_if_the_embedding_model_returns_invalid_vect
     assert ["by keywords only" in record.message for record in caplog.records] == [True] * 3
 
 
-def test_oldest_index_files_above_the_maximum_number_are_deleted(tmp_path: Path) -> None:
-    indexer = Indexer(None, tmp_path)
-    for count in range(1, MAX_CACHE_FILES + 5):
-        indexer.index(MANY_TOOLS[:count])
-        for age, file in enumerate(
-            sorted(index_files(tmp_path), key=lambda each: each.stat().st_mtime_ns, reverse=True)
-        ):
-            os.utime(file, (1e9 - age, 1e9 - age))
-    assert len(index_files(tmp_path)) == MAX_CACHE_FILES
-    assert [each for each in tmp_path.iterdir() if each.suffix != ".npz"] == []
-    model = CountingModel()
-    latest = Indexer(None, tmp_path).index(MANY_TOOLS[: MAX_CACHE_FILES + 4])
-    assert search_names(latest, "tool_0", model)[0] == "tool_0"
-
-
 def test_search_works_and_one_warning_is_logged_if_the_index_directory_is_not_writable(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     model = CountingModel()
-    index = Indexer(model.embedder, tmp_path / "file" / "cache").index(CATALOG)
+    index = Indexer(model.embedder, VectorFile(tmp_path / "file" / "cache")).index(CATALOG)
     assert search_names(index, "weather", model) == ["weather_forecast"]
-    assert ["could not be saved" in record.message for record in caplog.records] == [True]
+    assert ["cannot be stored" in record.message for record in caplog.records] == [True]
 
 
 @pytest.mark.parametrize("tools", [(), (make_tool("x"),)])
@@ -548,7 +313,9 @@ def test_indexes_of_very_few_tools_are_saved_and_loaded_without_warnings(
 ) -> None:
     for embedder in (None, CountingModel().embedder):
         for _ in range(2):
-            assert names(Indexer(embedder, tmp_path).index(tools)) == {tool.name for tool in tools}
+            assert names(Indexer(embedder, VectorFile(tmp_path)).index(tools)) == {
+                tool.name for tool in tools
+            }
     assert not caplog.records
 
 
@@ -565,9 +332,9 @@ def test_large_index_loaded_from_a_file_needs_no_embedding_and_finds_tools_added
 ) -> None:
     monkeypatch.setattr("toolfold.retrieval.vectors.MAX_EXACT_NUMBERS", 1_000)
     model = CountingModel()
-    first = Indexer(model.embedder, tmp_path).index(MANY_TOOLS)
+    first = Indexer(model.embedder, VectorFile(tmp_path)).index(MANY_TOOLS)
     model.take_count()
-    indexer = Indexer(model.embedder, tmp_path)
+    indexer = Indexer(model.embedder, VectorFile(tmp_path))
     second = indexer.index(MANY_TOOLS)
     assert model.take_count() == 0
     assert first.vectors is not None
@@ -647,60 +414,6 @@ def test_six_threads_that_index_the_same_tools_embed_each_tool_once() -> None:
     assert model.take_count() == len(CATALOG)
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
-from toolfold.retrieval.indexing import Indexer
-print("ready", flush=True)
-sys.stdin.readline()
-for turn in range(25):
-    tools = (*CATALOG, *(make_tool(f"tool_{n}") for n in range(turn)))
-    index = Indexer(CountingModel().embedder, Path(sys.argv[1])).index(tools)
-    assert {tool.name for tool in index.tools if tool} == {tool.name for tool in tools}
-"""
-
-
-def test_concurrent_processes_leave_readable_index_files(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    command = [sys.executable, "-c", WRITER, str(tmp_path)]
-    root = Path(__file__).parents[2]
-    writers = [
-        subprocess.Popen(
-            command,
-            cwd=root,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    for writer in writers:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "ready\n"
-    problems = [each.result(60)[1] for each in _release_writers(writers)]
-    assert [(writer.returncode, said) for writer, said in zip(writers, problems, strict=True)] == [
-        (0, "")
-    ] * 2
-    assert 0 < len(index_files(tmp_path)) <= MAX_CACHE_FILES
-    assert [each.name for each in tmp_path.iterdir() if each.suffix != ".npz"] == []
-    for file in index_files(tmp_path):
-        alone = tmp_path / file.stem
-        alone.mkdir()
-        shutil.copy(file, alone)
-        assert names(Indexer(CountingModel().embedder, alone).index(CATALOG)) == {
-            tool.name for tool in CATALOG
-        }
-    assert not caplog.records
-
-
-def _release_writers(writers: list[subprocess.Popen[str]]) -> list[Any]:
-    with ThreadPoolExecutor(len(writers)) as pool:
-        return [pool.submit(writer.communicate, "go\n", 60) for writer in writers]
-
-
 def test_tools_without_vectors_are_embedded_when_the_model_recovers() -> None:
     counting = CountingModel()
     indexer, tools = Indexer(counting.embedder, None), tuple(CATALOG)
@@ -718,7 +431,7 @@ def test_tools_without_vectors_are_embedded_when_the_model_recovers() -> None:
 def test_tools_embedded_before_a_failure_are_not_embedded_again_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolfold.retrieval.indexing._BATCH_SIZE", 3)
+    monkeypatch.setattr("toolfold.retrieval.indexing._BATCH_TEXTS", 3)
     counting, tools = CountingModel(), tuple(CATALOG)
     embed = counting.embedder.embed
     calls: list[int] = []
@@ -732,8 +445,8 @@ def test_tools_embedded_before_a_failure_are_not_embedded_again_at_the_next_star
                 raise EmbeddingUnavailable("gone")
             return embed(texts, kind)
 
-    index = Indexer(Failing(), tmp_path).index(tools)
+    index = Indexer(Failing(), VectorFile(tmp_path)).index(tools)
     assert index.vectors is not None
     counting.take_count()
-    Indexer(counting.embedder, tmp_path).index(tools)
+    Indexer(counting.embedder, VectorFile(tmp_path)).index(tools)
     assert counting.take_count() == len(tools) - 6

@@ -6,7 +6,6 @@ import logging
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,16 +19,17 @@ from toolfold import Runtime
 from toolfold.events import Event, IndexUpdated
 from toolfold.model import Tool
 from toolfold.registry import Snapshot
-from toolfold.retrieval import indexing
 from toolfold.retrieval.embedding import EmbeddingUnavailable, Kind, LightEmbedder, Matrix
 from toolfold.retrieval.index import Index
 from toolfold.retrieval.indexing import MAX_INLINE_TEXTS, Indexer
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Retriever
+from toolfold.retrieval.vector_store import VectorFile
 
 MANY_TOOLS = tuple(
     make_tool(f"tool_{n}", f"counts {word}") for n, word in enumerate(["sheep", "stars", "coins"] * 100)
 )
+
 MORE_TOOLS = tuple(make_tool(f"more_{n}", "weighs feathers") for n in range(2 * MAX_INLINE_TEXTS))
 
 
@@ -64,7 +64,7 @@ def open_indexer() -> Iterator[Callable[..., Indexer]]:
     every: list[tuple[SlowModel, Indexer]] = []
 
     def make(model: SlowModel, folder: Path | None = None, max_wait_s: float | None = 0.0) -> Indexer:
-        every.append((model, Indexer(model, folder, max_wait_s=max_wait_s)))
+        every.append((model, Indexer(model, VectorFile(folder) if folder else None, max_wait_s=max_wait_s)))
         return every[-1][1]
 
     yield make
@@ -157,7 +157,7 @@ def test_embedded_tools_are_found_by_similarity_while_other_tools_are_still_bein
     open_indexer: Callable[..., Indexer], tmp_path: Path
 ) -> None:
     known = (*MANY_TOOLS, *(make_tool(f"known_{n}", "knits") for n in range(400)))
-    Indexer(CountingModel().embedder, tmp_path).index(known)
+    Indexer(CountingModel().embedder, VectorFile(tmp_path)).index(known)
     model = SlowModel()
     index = open_indexer(model, tmp_path).index((*known, *MORE_TOOLS))
     assert index.vectors is not None
@@ -169,7 +169,7 @@ def test_embedded_tools_are_found_by_similarity_while_other_tools_are_still_bein
 def test_index_has_no_vectors_while_most_tools_are_not_embedded_yet(
     open_indexer: Callable[..., Indexer], tmp_path: Path
 ) -> None:
-    Indexer(CountingModel().embedder, tmp_path).index(MANY_TOOLS[:MAX_INLINE_TEXTS])
+    Indexer(CountingModel().embedder, VectorFile(tmp_path)).index(MANY_TOOLS[:MAX_INLINE_TEXTS])
     model = SlowModel()
     indexer = open_indexer(model, tmp_path)
     assert indexer.index(MANY_TOOLS).vectors is None
@@ -223,7 +223,7 @@ def test_vectors_computed_before_the_indexer_was_closed_are_reused_at_the_next_s
     read = model.counting.take_count()
     assert 0 < read < len(MANY_TOOLS)
     rest = CountingModel()
-    assert Indexer(rest.embedder, tmp_path).index(MANY_TOOLS).vectors is not None
+    assert Indexer(rest.embedder, VectorFile(tmp_path)).index(MANY_TOOLS).vectors is not None
     assert rest.take_count() == len(MANY_TOOLS) - read
 
 
@@ -231,55 +231,28 @@ def test_vectors_computed_before_an_interrupt_are_reused_at_the_next_start(tmp_p
     model = SlowModel(failing_after=2)
     model.allow()
     with pytest.raises(KeyboardInterrupt):
-        Indexer(model, tmp_path).index(MANY_TOOLS)
+        Indexer(model, VectorFile(tmp_path)).index(MANY_TOOLS)
     read = model.counting.take_count()
     assert 0 < read < len(MANY_TOOLS)
     rest = CountingModel()
-    Indexer(rest.embedder, tmp_path).index(MANY_TOOLS)
+    Indexer(rest.embedder, VectorFile(tmp_path)).index(MANY_TOOLS)
     assert rest.take_count() == len(MANY_TOOLS) - read
 
 
-def test_another_process_can_load_the_partial_index_while_tools_are_still_being_embedded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_another_process_reads_the_vectors_stored_while_tools_are_still_being_embedded(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("toolfold.retrieval.indexing._CHECKPOINT_INTERVAL_S", 0.0)
-    found: list[int] = []
+    left: list[int] = []
 
     def look(done: int, _: int) -> None:
-        if done:
-            index = Indexer(CountingModel().embedder, tmp_path)
-            found.append(index.index(MANY_TOOLS).lexical.size)
+        if 0 < done < 100:
+            other = CountingModel()
+            Indexer(other.embedder, VectorFile(tmp_path)).index(MANY_TOOLS)
+            left.append(other.take_count())
 
-    Indexer(CountingModel().embedder, tmp_path, progress=look).index(MANY_TOOLS)
-    assert set(found) == {len(MANY_TOOLS)}
-    assert len(list(tmp_path.glob("*.npz"))) == 1
-
-
-def test_index_that_would_be_too_large_to_load_is_not_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("toolfold.retrieval.index_cache.MAX_INDEX_FILE_BYTES", 1_000)
-    index = Indexer(CountingModel().embedder, tmp_path).index(MANY_TOOLS)
-    assert len(index.by_name) == len(MANY_TOOLS)
-    assert list(tmp_path.iterdir()) == []
-    assert "could not be saved" in caplog.text
-    assert "more than 1,000 bytes" in caplog.text
-
-
-def test_index_that_is_slow_to_save_is_saved_less_often_during_embedding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(indexing, "_CHECKPOINT_INTERVAL_S", 0.0)
-    monkeypatch.setattr(indexing, "_BATCH_SIZE", 10)
-    saved: list[float] = []
-
-    def save_slowly(*_: object) -> None:
-        saved.append(time.monotonic())
-        time.sleep(0.2)
-
-    monkeypatch.setattr(indexing, "write_index", save_slowly)
-    Indexer(CountingModel().embedder, tmp_path).index(MANY_TOOLS)
-    assert len(saved) == 2  # after the first batch, and when all 30 are done
+    Indexer(CountingModel().embedder, VectorFile(tmp_path), progress=look).index(MANY_TOOLS)
+    assert 0 < left[0] < len(MANY_TOOLS)
+    assert left[1:] == [0] * len(left[1:])
 
 
 def test_log_reports_once_that_search_uses_keywords_until_tools_are_embedded(
@@ -414,6 +387,7 @@ from pathlib import Path
 from tests.retrieval.catalog import CountingModel
 from tests.retrieval.test_indexing import MANY_TOOLS
 from toolfold.retrieval.indexing import Indexer
+from toolfold.retrieval.vector_store import VectorFile
 
 begun = threading.Event()
 
@@ -424,7 +398,7 @@ class SlowModel(CountingModel):
         begun.set()
         return super()._count(texts)
 
-indexer = Indexer(SlowModel().embedder, Path(sys.argv[1]), max_wait_s=0.0)
+indexer = Indexer(SlowModel().embedder, VectorFile(Path(sys.argv[1])), max_wait_s=0.0)
 assert indexer.index(MANY_TOOLS).vectors is None
 assert begun.wait(60)
 """
@@ -437,7 +411,7 @@ def test_program_that_exits_during_embedding_saves_the_vectors_computed_so_far(t
     )
     assert (ended.returncode, ended.stderr.count("Traceback")) == (0, 0), ended.stderr
     rest = CountingModel()
-    index = Indexer(rest.embedder, tmp_path).index(MANY_TOOLS)
+    index = Indexer(rest.embedder, VectorFile(tmp_path)).index(MANY_TOOLS)
     assert 0 < rest.take_count() < len(MANY_TOOLS)
     assert index.vectors is not None
     assert np.isfinite(index.vectors.packed.scales).all()

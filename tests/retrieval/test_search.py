@@ -25,6 +25,7 @@ from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.need import NeedClassifier
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Hit, Mode, Retriever, Searcher
+from toolfold.retrieval.vector_store import VectorFile
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 LIGHT = LightEmbedder()
@@ -240,7 +241,7 @@ def test_search_uses_keywords_with_one_warning_if_the_embedding_model_has_never_
 
 def test_search_mode_keyword_neither_loads_the_embedding_model_nor_embeds_the_message(tmp_path: Path) -> None:
     model = CountingModel()
-    retriever = Retriever(model.embedder, None, tmp_path)
+    retriever = Retriever(model.embedder, None, VectorFile(tmp_path))
     registry = Registry()
     registry.add_all(CATALOG)
     hits = retriever.answer(registry.snapshot(), "weather", mode="keyword", limit=8).hits

@@ -16,6 +16,7 @@ from toolfold.database import Database, open_database
 from toolfold.retrieval.embedding import EmbeddingUnavailable, Kind, Matrix
 from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.shared_vectors import SharedVectors
+from toolfold.retrieval.vector_store import VectorFile
 
 WAIT_S = 60.0
 
@@ -72,7 +73,7 @@ class TestToolVectors:
 
             def open_one(number: int, model: Any) -> Indexer:
                 directory = tmp_path / "index" if databases is None else tmp_path / f"index-{number}"
-                indexer = Indexer(model, directory, shared=shared[number])
+                indexer = Indexer(model, shared[number] or VectorFile(directory))
                 stack.callback(indexer.close)
                 return indexer
 
@@ -128,9 +129,9 @@ class TestVectorsInTheDatabase:
         self, stores: tuple[Database, SharedVectors, SharedVectors]
     ) -> None:
         _, one, other = stores
-        failing = Indexer(UnavailableModel(), None, shared=other)
+        failing = Indexer(UnavailableModel(), other)
         assert failing.index(TOOLS).vectors is None
-        Indexer(CountingModel().embedder, None, shared=one).index(TOOLS)
+        Indexer(CountingModel().embedder, one).index(TOOLS)
 
         def is_embedded() -> bool:
             vectors = failing.index(TOOLS).vectors
@@ -146,7 +147,7 @@ class TestVectorsInTheDatabase:
         models = [CountingModel(), CountingModel()]
 
         def build(number: int) -> Any:
-            return Indexer(models[number].embedder, None, shared=shared[number]).index(tools)
+            return Indexer(models[number].embedder, shared[number]).index(tools)
 
         with ThreadPoolExecutor(2) as pool:
             one, other = pool.map(build, range(2))
@@ -160,7 +161,7 @@ class TestVectorsInTheDatabase:
         database, one, _ = stores
         database.execute("ALTER TABLE tool_vectors RENAME TO hidden")
         model = CountingModel()
-        index = Indexer(model.embedder, None, shared=one).index(TOOLS)
+        index = Indexer(model.embedder, one).index(TOOLS)
         assert index.vectors is not None
         assert len(model.texts) == len(TOOLS)
         assert "tools are embedded here" in caplog.text
@@ -170,7 +171,7 @@ class TestVectorsInTheDatabase:
         self, stores: tuple[Database, SharedVectors, SharedVectors]
     ) -> None:
         database, one, other = stores
-        Indexer(CountingModel().embedder, None, shared=one).index(TOOLS)
+        Indexer(CountingModel().embedder, one).index(TOOLS)
         wait_until(lambda: count_vectors(database) == len(TOOLS))
         database.execute(
             "UPDATE tool_vectors SET numbers = 'short' WHERE checksum IN"
@@ -181,7 +182,7 @@ class TestVectorsInTheDatabase:
             " (SELECT checksum FROM tool_vectors ORDER BY checksum DESC LIMIT 5)"
         )
         model = CountingModel()
-        index = Indexer(model.embedder, None, shared=other).index(TOOLS)
+        index = Indexer(model.embedder, other).index(TOOLS)
         assert index.vectors is not None
         assert index.vectors.packed.has_vector.all()
         assert len(model.texts) == 10

@@ -15,6 +15,7 @@ from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
 from toolfold.registry import Registry
 from toolfold.retrieval.search import Mode, Retriever
 from toolfold.retrieval.synonyms import Synonyms
+from toolfold.retrieval.vector_store import VectorFile
 
 JIRA = make_tool("mcp_jira_create_issue", "Create", server="jira", toolset="mcp-jira", synonyms=["task"])
 
@@ -80,7 +81,9 @@ def test_tool_with_configured_synonyms_is_garbage_collected_after_removal_from_t
 def retriever(
     words: Mapping[str, Sequence[str]], counting: CountingModel, folder: Path | None = None
 ) -> Retriever:
-    return Retriever(counting.embedder, None, folder, synonyms=Synonyms(words))
+    return Retriever(
+        counting.embedder, None, VectorFile(folder) if folder else None, synonyms=Synonyms(words)
+    )
 
 
 @pytest.fixture

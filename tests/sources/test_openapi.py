@@ -357,7 +357,7 @@ def test_from_openapi_command_reports_operations_it_leaves_out_and_writes_no_sec
     ]
     assert done.json["flagged"][0]["tool"] == "shop_get_bad"
     written = "".join(
-        path.read_text() for path in home.rglob("*") if path.is_file() and path.suffix != ".npz"
+        path.read_text() for path in home.rglob("*") if path.is_file() and path.suffix != ".sqlite"
     )
     assert "SHOP_TOKEN" in written
     assert "t0ken-of-the-store" not in written

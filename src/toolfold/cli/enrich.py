@@ -360,10 +360,11 @@ class EnrichmentSession:
     def _build_checker(self) -> MessageChecker:
         from toolfold.enrichment.relevance import DefinitionSimilarity
         from toolfold.retrieval.example_messages import MessageChecker
+        from toolfold.retrieval.vector_store import VECTOR_DIRECTORY, VectorFile
         from toolfold.sources.mcp.scan import find_injections
 
-        directory = self._runtime.config.paths.cache_dir / "index"
-        return MessageChecker(self._tools, find_injections, DefinitionSimilarity(self._tools, directory))
+        store = VectorFile(self._runtime.config.paths.cache_dir / VECTOR_DIRECTORY)
+        return MessageChecker(self._tools, find_injections, DefinitionSimilarity(self._tools, store))
 
     def _choose_model(self, writing: ModelOptions, *, needs_model: bool = True) -> ModelName:
         """Return the name of the model that writes example messages; empty if no model is needed."""

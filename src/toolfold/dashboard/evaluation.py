@@ -55,7 +55,6 @@ MAX_SECONDS = 1_800.0
 MAX_WORST = 20
 """Messages with reasons, for each mode."""
 MAX_KINDS = 50
-_INDEX_DIRECTORY = "evaluation"
 _CATALOG, _MESSAGES = "tools", "messages"
 """How problems name the inputs."""
 
@@ -228,7 +227,7 @@ class Evaluations:
     def _evaluate(self, inputs: EvaluationInputs) -> Json:
         started = time.monotonic()
         retriever = self._runtime.retriever.make_sibling(
-            _INDEX_DIRECTORY, progress=lambda done, total: self._step("embedding tools", done, total)
+            progress=lambda done, total: self._step("embedding tools", done, total)
         )
         try:
             problems = [*inputs.problems, *self._build_index(retriever, inputs)]

@@ -10,7 +10,6 @@ import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from toolfold.model import Tool
 from toolfold.retrieval.document import query_text
@@ -19,6 +18,7 @@ from toolfold.retrieval.example_messages import MessageFit
 from toolfold.retrieval.index import Index
 from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.multilingual import MultilingualEmbedder
+from toolfold.retrieval.vector_store import VectorStore
 
 log = logging.getLogger(__name__)
 
@@ -26,15 +26,15 @@ log = logging.getLogger(__name__)
 class DefinitionSimilarity:
     """Compares example messages with the definitions of all tools of a catalog."""
 
-    def __init__(self, tools: Sequence[Tool], directory: Path | None = None) -> None:
-        """Prepare to compare messages with these tools' definitions; `directory` caches their vectors."""
-        self._tools, self._directory = tools, directory
+    def __init__(self, tools: Sequence[Tool], store: VectorStore | None = None) -> None:
+        """Prepare to compare messages with these tools' definitions; `store` has their vectors."""
+        self._tools, self._store = tools, store
         self._embedder = MultilingualEmbedder()
 
     @functools.cached_property
     def _index(self) -> Index:
         plain = [replace(tool, messages=()) if tool.messages else tool for tool in self._tools]
-        return Indexer(self._embedder, self._directory).index(plain)
+        return Indexer(self._embedder, self._store).index(plain)
 
     def __call__(self, tool: Tool, messages: Sequence[str]) -> list[MessageFit]:
         """Return how well each message fits the tool; a perfect fit if no embedding model is available."""

@@ -31,7 +31,6 @@ MAX_SESSIONS_PER_CATALOG = 256
 _MCP_NAME_PREFIX = "mcp__"
 """How coding agents begin the names of tools of MCP servers: mcp__SERVER__TOOL."""
 _CLIENT_TOOLSET = "client"
-_INDEX_DIRECTORY = "clients"
 
 
 @dataclass(slots=True)
@@ -121,7 +120,7 @@ class Catalogs:
         settings = self._folding_settings()
         has_servers = any(tool.name.startswith(_MCP_NAME_PREFIX) for tool in tools)
         snapshot = Snapshot({tool.name: _as_tool(tool, has_servers) for tool in tools}, 0)
-        retriever, weights = self._runtime.retriever.make_sibling(_INDEX_DIRECTORY), ToolTokenCounts()
+        retriever, weights = self._runtime.retriever.make_sibling(), ToolTokenCounts()
         deps = self._runtime.build_foreign_deps(snapshot, settings, retriever, weights)
         own = tuple(name for name, tool in snapshot.items() if tool.core)
         return Catalog({tool.name: tool for tool in tools}, snapshot, deps, weights, retriever, own)

@@ -38,8 +38,9 @@ from toolfold.retrieval.lexical import KeywordIndex
 from toolfold.retrieval.message_vectors import embed_with_messages
 from toolfold.retrieval.ranking import CANDIDATES_PER_LEG, Positions
 from toolfold.retrieval.shared_catalog import BATCH_SIZE, SEARCH_TIMEOUT_S, SharedCatalog, hash_name
-from toolfold.retrieval.shared_vectors import SharedVectors, document_checksum
+from toolfold.retrieval.shared_vectors import SharedVectors
 from toolfold.retrieval.text import WordTokenizer
+from toolfold.retrieval.vector_store import document_checksum
 from toolfold.retrieval.vectors import PackedVectors, Vectors
 
 log = logging.getLogger(__name__)

@@ -1,13 +1,12 @@
 """Build the keyword and vector index of a set of tools, and update it when the tools change.
 
 A tool's checksum covers everything that the index contains of it. Vectors and postings of tools with a
-known checksum are reused. `indexing` decides where an index is stored and when it is rebuilt.
+known checksum are reused. `indexing` decides when an index is rebuilt, and where vectors are stored.
 """
 
 from __future__ import annotations
 
 import hashlib
-import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,24 +21,21 @@ from toolfold.retrieval.document import query_text, tool_text
 from toolfold.retrieval.embedding import Matrix, OutageLog
 from toolfold.retrieval.exact import NameIndex
 from toolfold.retrieval.example_messages import MAX_MESSAGES
-from toolfold.retrieval.index_cache import FORMAT, IndexCache
 from toolfold.retrieval.lexical import KeywordIndex
 from toolfold.retrieval.message_matches import MessageMatches
 from toolfold.retrieval.ranking import Positions, Scores
 from toolfold.retrieval.text import WordTokenizer
 from toolfold.retrieval.vectors import PackedVectors, Vectors
 
-log = logging.getLogger(__name__)
-
 MAX_CACHED_GRANTS = 16
 _MAX_INCREMENTAL_TOOLS = 64
 _MAX_REBUILD_TOOLS = 256
+_FORMAT = 4
+"""Part of a tool's checksum, which is also its key in the shared database."""
 
 Progress = Callable[[int, int], None]
-SaveVectors = Callable[[PackedVectors], None]
-"""Receives the vectors computed so far; rows that are still missing are zero."""
-EmbedTools = Callable[[Sequence[Tool], SaveVectors], PackedVectors | None]
-"""Returns the tools' vectors, or None if they are not available now."""
+EmbedTools = Callable[[Sequence[Tool]], PackedVectors | None]
+"""Returns the tools' vectors, zero rows for missing ones, or None if none is available now."""
 
 
 class ScoreGains(Protocol):
@@ -167,16 +163,11 @@ class PreviousIndex:
     checksums: tuple[bytes, ...]
     lexical: KeywordIndex
     vectors: Vectors | None
-    names: NameIndex | None = None
-    """None if the index was loaded from a file."""
+    names: NameIndex
 
     @classmethod
     def of(cls, index: Index) -> PreviousIndex:
         return cls(index.checksums, index.lexical, index.vectors, index.names)
-
-
-def _discard_checkpoint(cache: IndexCache) -> None:
-    """Do nothing, because an index that is not stored on disk needs no checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,18 +177,12 @@ class IndexBuilder:
     words: WordTokenizer
     embed: EmbedTools
     outage_log: OutageLog
-    save_checkpoint: Callable[[IndexCache], None] = _discard_checkpoint
-    """Called with the partial index while a slow model embeds many tools."""
 
     def build(self, previous: PreviousIndex | None, tools: Sequence[Tool], sums: Sequence[bytes]) -> Index:
         """Return the search index of the tools; `sums` are their checksums."""
         if previous is None:
             return self._build_from_scratch(tools, sums)
-        try:
-            return self._update_index(previous, tools, sums)
-        except Exception as error:  # a damaged file may fail only when it is used
-            log.warning("the previous search index cannot be used and is rebuilt: %s", error)
-            return self._build_from_scratch(tools, sums)
+        return self._update_index(previous, tools, sums)
 
     def _update_index(self, previous: PreviousIndex, tools: Sequence[Tool], sums: Sequence[bytes]) -> Index:
         """Update the previous index: add new tools and remove missing ones."""
@@ -238,46 +223,30 @@ class IndexBuilder:
             lexical = lexical.without(empty, len(slots))
         added = {position: tool for position, (tool, _) in zip(targets, new, strict=True)}
         lexical = lexical.with_tools(added)
-        save_vectors = self._checkpoint_saver(sums, lexical)
-        vectors = self._vectors_or_none(
-            lambda: self._update_vectors(previous.vectors, slots, added, save_vectors)
-        )
-        names = previous.names.changed(slots, {*empty, *targets}) if previous.names else None
+        vectors = self._vectors_or_none(lambda: self._update_vectors(previous.vectors, slots, added))
+        names = previous.names.changed(slots, {*empty, *targets})
         return Index.of(slots, _embedded_checksums(sums, vectors), lexical, vectors, names)
 
     def _update_vectors(
-        self,
-        before: Vectors | None,
-        slots: Sequence[Tool | None],
-        new: Mapping[int, Tool],
-        save_vectors: SaveVectors,
+        self, before: Vectors | None, slots: Sequence[Tool | None], new: Mapping[int, Tool]
     ) -> Vectors | None:
         if before is None:
             every = {position: tool for position, tool in enumerate(slots) if tool}
-            return self._embed_all(every, len(slots), save_vectors)
+            return self._embed_all(every, len(slots))
         if not new and before.size == len(slots):
             return before
-        packed, size, positions = before.packed, len(slots), _position_array(new)
-
-        def some(rows: PackedVectors) -> None:
-            if rows.width == packed.width:
-                save_vectors(_set_rows(packed, size, positions, rows))
-
-        fresh = self.embed(list(new.values()), some)
+        fresh = self.embed(list(new.values()))
         if fresh is None or not fresh.size:
             fresh = PackedVectors.empty(len(new), before.width)
         elif fresh.width != before.width:  # another model has the same name now
-            return self._update_vectors(None, slots, {}, save_vectors)
-        return before.with_rows(size, positions, fresh)
+            return self._update_vectors(None, slots, {})
+        return before.with_rows(len(slots), _position_array(new), fresh)
 
-    def _embed_all(self, tools: Mapping[int, Tool], size: int, save_vectors: SaveVectors) -> Vectors | None:
-        positions = _position_array(tools)
-        found = self.embed(
-            list(tools.values()), lambda rows: save_vectors(_set_rows(None, size, positions, rows))
-        )
+    def _embed_all(self, tools: Mapping[int, Tool], size: int) -> Vectors | None:
+        found = self.embed(list(tools.values()))
         if found is None or not found.size:
             return None
-        return Vectors.of(_set_rows(None, size, positions, found))
+        return Vectors.of(_set_rows(size, _position_array(tools), found))
 
     def _build_from_scratch(
         self,
@@ -288,10 +257,7 @@ class IndexBuilder:
     ) -> Index:
         """Rebuild the keyword index, and reuse vectors that are already computed."""
         lexical = KeywordIndex.build(tools, self.words)
-        save_vectors = self._checkpoint_saver(sums, lexical)
-        vectors = self._vectors_or_none(
-            lambda: self._reuse_vectors(tools, sums, previous, positions, save_vectors)
-        )
+        vectors = self._vectors_or_none(lambda: self._reuse_vectors(tools, sums, previous, positions))
         return Index.of(tools, _embedded_checksums(sums, vectors), lexical, vectors)
 
     def _reuse_vectors(
@@ -300,17 +266,16 @@ class IndexBuilder:
         sums: Sequence[bytes],
         previous: Vectors | None,
         positions: Mapping[bytes, int],
-        save_vectors: SaveVectors,
     ) -> Vectors | None:
         reused = (
             {position: positions[s] for position, s in enumerate(sums) if s in positions} if previous else {}
         )
         if previous is None or not reused:
-            return self._embed_all(dict(enumerate(tools)), len(tools), save_vectors)
+            return self._embed_all(dict(enumerate(tools)), len(tools))
         rows = previous.packed.take_rows(np.fromiter(reused.values(), np.int64))
-        old = _set_rows(None, len(tools), _position_array(reused), rows)
+        old = _set_rows(len(tools), _position_array(reused), rows)
         missing = {position: tool for position, tool in enumerate(tools) if position not in reused}
-        return self._update_vectors(Vectors.of(old), tools, missing, save_vectors)
+        return self._update_vectors(Vectors.of(old), tools, missing)
 
     def _vectors_or_none(self, work: Callable[[], Vectors | None]) -> Vectors | None:
         """Return the vectors computed by `work`; None if it fails, so that keyword search still works."""
@@ -320,27 +285,15 @@ class IndexBuilder:
             self.outage_log.warn_once(f"{type(error).__name__}: {error}")
             return None
 
-    def _checkpoint_saver(self, sums: Sequence[bytes], lexical: KeywordIndex) -> SaveVectors:
-        return lambda packed: self.save_checkpoint(
-            IndexCache(_drop_unembedded(sums, packed), lexical, packed)
-        )
 
-
-def _set_rows(
-    before: PackedVectors | None, size: int, positions: Positions, rows: PackedVectors
-) -> PackedVectors:
-    """Return a copy of the matrix `before` with `size` rows and with `rows` stored at `positions`."""
-    return (before or PackedVectors.empty(0, rows.width)).with_rows(size, positions, rows)
+def _set_rows(size: int, positions: Positions, rows: PackedVectors) -> PackedVectors:
+    """Return a matrix with `size` rows, and with `rows` stored at `positions`."""
+    return PackedVectors.empty(0, rows.width).with_rows(size, positions, rows)
 
 
 def _embedded_checksums(sums: Sequence[bytes], vectors: Vectors | None) -> Sequence[bytes]:
-    return _drop_unembedded(sums, vectors.packed) if vectors else sums
-
-
-def _drop_unembedded(sums: Sequence[bytes], packed: PackedVectors) -> Sequence[bytes]:
     """Clear the checksums of tools that have no vector yet, so that the next update embeds them."""
-    has_vector = packed.has_vector
-    if has_vector.all():
+    if vectors is None or (has_vector := vectors.packed.has_vector).all():
         return sums
     return [tool_checksum if has_vector[position] else b"" for position, tool_checksum in enumerate(sums)]
 
@@ -371,7 +324,7 @@ def tool_checksum(tool: Tool) -> bytes:
     """Return a hash of all of a tool's data that the index contains."""
     names = (tool.name, tool.original_name, tool.title, tool.toolset, tool.source.name)
     others = tuple(filter(None, (tool.listed_name, tool.alias)))
-    text = repr((FORMAT, *names, *others, tool.description, tool.synonyms, tool.parameters, tool.messages))
+    text = repr((_FORMAT, *names, *others, tool.description, tool.synonyms, tool.parameters, tool.messages))
     return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=16).digest()
 
 

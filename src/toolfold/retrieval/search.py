@@ -11,7 +11,6 @@ import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -65,9 +64,9 @@ from toolfold.retrieval.ranking import (
     sorted_unique,
 )
 from toolfold.retrieval.reranking import SHORTLIST_SIZE, Reranker
-from toolfold.retrieval.shared_vectors import SharedVectors
 from toolfold.retrieval.synonyms import Synonyms
 from toolfold.retrieval.text import WordTokenizer
+from toolfold.retrieval.vector_store import VectorStore
 
 Mode = Literal["keyword", "semantic", "hybrid", "rerank"]
 Mask = NDArray[np.bool_]
@@ -608,7 +607,7 @@ class Retriever:
         self,
         embedder: Embedder | None,
         ranker: Callable[[], Ranker] | None,
-        directory: Path | None,
+        store: VectorStore | None,
         *,
         progress: Progress | None = None,
         reranker: Reranker | None = None,
@@ -618,15 +617,14 @@ class Retriever:
         learned: LearnedMessages | None = None,
         max_wait_s: float | None = None,
         on_index_change: Callable[[IndexState], None] | None = None,
-        shared_vectors: SharedVectors | None = None,
         database_index: DatabaseIndex | None = None,
     ) -> None:
         """Create a retriever; searches wait at most `max_wait_s` for vectors, without a limit if it is None.
 
         With a limit, the remaining tools are embedded in a thread: call `close` to stop it.
         `on_index_change` is called when a search goes on without all vectors, and when they are complete.
-        With `shared_vectors`, vectors are taken from the database if any replica has computed them. With
-        `database_index`, so many tools as its settings say are searched in the database.
+        Vectors that any process has computed are taken from `store`. With `database_index`, so many tools as
+        its settings say are searched in the database.
         """
         outage_log = OutageLog()
         self._synonyms = synonyms or Synonyms()
@@ -637,17 +635,16 @@ class Retriever:
         self._embedder = embedder
         self._indexer = Indexer(
             embedder,
-            directory,
+            store,
             progress=progress,
             outage_log=outage_log,
             max_wait_s=max_wait_s,
             on_change=on_index_change,
-            shared=shared_vectors,
         )
-        self._shared_vectors = shared_vectors
+        self._store = store
         self._database_index = database_index
         self._background = BackgroundStart()
-        self._keyword_indexer = Indexer(None, directory)
+        self._keyword_indexer = Indexer(None, None)
         self._searcher = Searcher(
             embedder,
             ranker,
@@ -657,17 +654,17 @@ class Retriever:
             learned=self.learned,
         )
 
-    def make_sibling(self, directory: str, *, progress: Progress | None = None) -> Retriever:
+    def make_sibling(self, *, progress: Progress | None = None) -> Retriever:
         """Return a retriever for another set of tools with the same models; the caller closes it.
 
-        Its index is stored in a subdirectory of this one's. With `progress`, a search waits until all
-        tools are embedded, and ends with the exception that `progress` raises.
+        Both share the stored vectors. With `progress`, a search waits until all tools are embedded, and
+        ends with the exception that `progress` raises.
         """
         sibling = copy.copy(self)
-        sibling._indexer = self._indexer.make_sibling(directory, progress=progress)
-        sibling._keyword_indexer = self._keyword_indexer.make_sibling(directory)
+        sibling._indexer = self._indexer.make_sibling(progress=progress)
+        sibling._keyword_indexer = self._keyword_indexer.make_sibling()
         sibling._background = BackgroundStart()
-        sibling._shared_vectors = None  # its indexer uses them; this retriever closes them
+        sibling._store = None  # its indexer uses it; this retriever closes it
         sibling._database_index = None  # tools of skills and clients are few, and not those of all replicas
         return sibling
 
@@ -789,8 +786,8 @@ class Retriever:
             self._database_index.close()
         self._background.wait()
         self._indexer.close()
-        if self._shared_vectors is not None:
-            self._shared_vectors.close()
+        if self._store is not None:
+            self._store.close()
 
     def _list_tools(self, snapshot: Snapshot) -> Sequence[Tool]:
         """Return the tools with their synonyms and example messages added."""

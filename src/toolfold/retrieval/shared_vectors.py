@@ -7,16 +7,14 @@ a search nor the model. If the database fails, tools are embedded as if they wer
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from toolfold.database import Database, DatabaseError, RowCursor, clean_text
-from toolfold.retrieval.vectors import MAX_DIMENSIONS, PackedVectors
+from toolfold.retrieval.vector_store import collect_rows
+from toolfold.retrieval.vectors import PackedVectors
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +39,6 @@ _INSERT = (
     " WHERE length(tool_vectors.numbers) != length(excluded.numbers)"
 )
 """A stored vector is replaced only by one of another length, of another model that has this name now."""
-
-
-def document_checksum(text: str, messages: Sequence[str]) -> bytes:
-    """Return a hash of a tool's text for the embedding model."""
-    read = repr((text, tuple(messages))).encode("utf-8", "backslashreplace")
-    return hashlib.blake2b(read, digest_size=16).digest()
 
 
 class SharedVectors:
@@ -79,7 +71,7 @@ class SharedVectors:
                 rows |= self._read_batch(clean_text(model), list(checksums[start : start + READ_BATCH]))
         except DatabaseError as error:
             self._pause(f"vectors cannot be read from the database, tools are embedded here: {error}")
-        return _collect_rows(checksums, rows)
+        return collect_rows(checksums, rows)
 
     def write(self, model: str, checksums: Sequence[bytes], packed: PackedVectors) -> None:
         """Store vectors in a background thread, except zero vectors."""
@@ -160,21 +152,3 @@ def _insert_rows(cursor: RowCursor, batch: Mapping[tuple[str, bytes], tuple[byte
         # In order, so that two replicas that write the same vectors do not wait for each other in a circle.
         rows = sorted((checksum, *row) for (name, checksum), row in batch.items() if name == model)
         cursor.execute(_INSERT, (model, *(list(column) for column in zip(*rows, strict=True))))
-
-
-def _collect_rows(
-    checksums: Sequence[bytes], rows: Mapping[bytes, tuple[bytes, float]]
-) -> tuple[list[int], PackedVectors]:
-    """Return the positions and vectors of valid rows; drop vectors that differ in length from most others."""
-    lengths = [len(numbers) for numbers, _ in rows.values()]
-    width = max(set(lengths), key=lengths.count) if lengths else 0
-    if not 0 < width <= MAX_DIMENSIONS:
-        return [], PackedVectors.empty(0, 0)
-    found = [
-        position
-        for position, checksum in enumerate(checksums)
-        if checksum in rows and len(rows[checksum][0]) == width and 0 < rows[checksum][1] < np.inf
-    ]
-    numbers = np.frombuffer(b"".join(rows[checksums[each]][0] for each in found), np.int8)
-    scales = np.array([rows[checksums[each]][1] for each in found], np.float32)
-    return found, PackedVectors(numbers.reshape(len(found), width), scales)
