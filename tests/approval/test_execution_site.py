@@ -360,7 +360,7 @@ class TestRuntime:
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime(SETTINGS)
-        args = {"action": "write", "process": "p1", "data": "rm -rf /etc/nginx\n"}
+        args = {"action": "write", "process": "p1", "data": "rm -rf /etc/nginx\n", "context": {"revision": 0}}
         with pytest.raises(Refused):  # it may be a shell on another machine
             await runtime.approval.require(
                 runtime.registry.snapshot()["process"], args, CallContext(session_id="s")
