@@ -581,6 +581,15 @@ class TestPlain:
         assert done.returncode == 0, done
         return done.stdout
 
+    def test_model_chosen_in_the_demo_uses_the_key_of_the_user(
+        self, environment: dict[str, str], project: Path
+    ) -> None:
+        with_key = {**environment, "ANTHROPIC_API_KEY": "sk-of-the-user"}
+        chosen = self.run_piped(with_key, project, "/model anthropic:claude-sonnet-4-6\n", "--demo")
+        assert "model: anthropic:claude-sonnet-4-6" in chosen
+        without_key = self.run_piped(environment, project, "/model anthropic:claude-sonnet-4-6\n", "--demo")
+        assert "model: anthropic:claude-sonnet-4-6" not in without_key
+
     @pytest.mark.thorough
     def test_chat_reads_each_line_of_a_pipe_as_a_message(
         self, environment: dict[str, str], project: Path, write_script: WriteScript

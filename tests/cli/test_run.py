@@ -226,6 +226,30 @@ class TestExitCodes:
         assert toolfold("run", "Still there?", "--session", "last", "--model", following).out == "Yes.\n"
 
 
+class TestDemo:
+    def test_run_demo_answers_a_message_with_calls_of_sample_tools_and_without_a_key(
+        self, toolfold: Toolfold
+    ) -> None:
+        done = toolfold("run", "--demo", "Where is the parcel I sent to Lisbon?")
+        assert done.code == 0, done.err
+        assert "FW-77310" in done.out
+        assert "ferrywell_track-consignment" in done.err
+
+    def test_run_demo_uses_the_model_that_is_named_with_the_sample_tools(
+        self, toolfold: Toolfold, write_script: WriteScript
+    ) -> None:
+        model = write_script(call("tallyhouse_get_invoice", invoice_id="inv-2026-031"), "Overdue.")
+        done = toolfold("run", "--demo", "Is it paid?", "--model", model)
+        assert (done.code, done.out) == (0, "Overdue.\n"), done.err
+        assert "tallyhouse_get_invoice" in done.err
+
+    def test_run_demo_refuses_a_deletion_unless_yes_is_given(self, toolfold: Toolfold) -> None:
+        refused = toolfold("run", "--demo", "Delete the folder old-exports")
+        assert refused.code == 7
+        assert "--yes" in refused.err
+        assert toolfold("run", "--demo", "--yes", "Delete the folder old-exports").code == 0
+
+
 class TestApproval:
     def test_run_with_option_yes_runs_calls_that_would_need_approval(
         self, toolfold: Toolfold, write_script: WriteScript

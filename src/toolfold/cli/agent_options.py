@@ -53,7 +53,12 @@ class AgentOptions:
 
     def apply_to(self, invocation: Invocation) -> Invocation:
         """Return the invocation unchanged or, if --yes was given, a copy with approval turned off."""
-        return invocation.with_overrides([_APPROVAL_OFF]) if self.yes else invocation
+        return invocation.with_overrides(self.overrides)
+
+    @property
+    def overrides(self) -> list[str]:
+        """Return the settings that the options replace, as KEY=VALUE."""
+        return [_APPROVAL_OFF] if self.yes else []
 
 
 _OPTIONS = (

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,7 +30,7 @@ from toolfold.cli.chat_input import (
 )
 from toolfold.cli.chat_questions import ChatQuestions
 from toolfold.cli.chat_screen import LiveScreen, PlainScreen, Screen
-from toolfold.cli.output import escape_text, format_count, print_line, print_note, show_spinner
+from toolfold.cli.output import escape_text, format_count, print_line, print_note
 from toolfold.cli.run import interrupt_on_signals
 from toolfold.errors import ConfigError, ToolfoldError
 from toolfold.events import Event, ToolsSelected, TurnFinished
@@ -60,12 +58,12 @@ def command(invocation: Invocation, options: AgentOptions, demo: bool) -> int:
     Without a terminal, each line of standard input is one message, and the output is plain text.
     """
     if demo:
-        return _run_demo(options)
+        return _run_demo(invocation, options)
     if not options.session and (problem := _find_model_problem(invocation.load_config(), options)):
         print_note(f"{escape_text(problem)}\n{escape_text(MODEL_SETUP_STEPS)}")
         if not (is_interactive() and click.confirm("Start the demo now?", default=True, err=True)):
             return EXIT_BAD_CONFIG
-        return _run_demo(AgentOptions())
+        return _run_demo(invocation, AgentOptions())
     return _run_chat(options.apply_to(invocation), options)
 
 
@@ -106,33 +104,23 @@ def _run_chat(invocation: Invocation, options: AgentOptions) -> int:
             return chat.run()
 
 
-def _run_demo(options: AgentOptions) -> int:
+def _run_demo(invocation: Invocation, options: AgentOptions) -> int:
     """Run the chat with a scripted model in a temporary directory, without the user's settings."""
-    from toolfold.agent.agent import open_store
-    from toolfold.cli.demo import open_demo_runtime
-    from toolfold.cli.demo_conversation import MESSAGES, OLD_FOLDER, build_demo_model
+    from toolfold.cli.demo import open_demo_agents
+    from toolfold.cli.demo_conversation import MESSAGES
 
     screen = _open_screen()
-    questions = _open_questions(screen)
-    with screen.hold_keys(), tempfile.TemporaryDirectory(prefix="toolfold-demo-") as name:
-        directory = Path(name)
-        (directory / OLD_FOLDER).mkdir()
-        with (
-            # With a progress function, the first search waits until all tools are indexed.
-            open_demo_runtime(
-                directory, progress=lambda _done, _total: None, **_question_handlers(questions)
-            ) as runtime,
-            contextlib.closing(open_store(runtime.config, runtime.database)) as store,
-        ):
-            history = HistoryFile(runtime.config.paths.state_dir / HISTORY_FILE)
-            for message in reversed(MESSAGES):
-                history.append(message)
-            with show_spinner("indexing the sample tools, which takes a few seconds"):
-                runtime.session().definitions(MESSAGES[0])
-            model = build_demo_model(delta_delay_s=DEMO_DELAY_S)
-            chat = Chat(AgentOpener(runtime, store, options, client=model), screen, suggestions=MESSAGES)
-            with chat.closing():
-                return chat.run()
+    handlers = _question_handlers(_open_questions(screen))
+    with (
+        screen.hold_keys(),
+        open_demo_agents(invocation, options, delta_delay_s=DEMO_DELAY_S, **handlers) as opener,
+    ):
+        history = HistoryFile(opener.runtime.config.paths.state_dir / HISTORY_FILE)
+        for message in reversed(MESSAGES):
+            history.append(message)
+        chat = Chat(opener, screen, suggestions=MESSAGES)
+        with chat.closing():
+            return chat.run()
 
 
 def _open_questions(screen: Screen) -> ChatQuestions | None:

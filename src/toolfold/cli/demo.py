@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.cli.app import json_option
+from toolfold.cli.agent_options import AgentOpener, AgentOptions
+from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.output import escape_text, print_json, print_line, print_table, show_spinner
 from toolfold.errors import shorten
 
 if TYPE_CHECKING:
+    from toolfold.config import Config
     from toolfold.model import Json
     from toolfold.runtime import Runtime
 
@@ -79,19 +83,59 @@ def find_own_command() -> str:
     return shlex.quote(str(path))
 
 
-def open_demo_runtime(directory: Path, **handlers: Any) -> Runtime:
-    """Open a runtime with built-in tools and the sample catalog, isolated from the user's settings."""
+def open_demo_runtime(
+    directory: Path, *, models: Config | None = None, overrides: Sequence[str] = (), **handlers: Any
+) -> Runtime:
+    """Open a runtime with built-in tools and the sample catalog, isolated from the user's settings.
+
+    `models` are settings whose model providers and keys can be used.
+    """
     from toolfold.config import load_config
+    from toolfold.providers.models import list_variables
     from toolfold.runtime import open_runtime
     from toolfold.sources.catalog import sample_catalog
 
-    home = {"TOOLFOLD_HOME": str(directory / "home")}
-    overrides = ["tools.selection=hybrid", "tools.tool_search=off", "plugins.enabled=false"]
+    env = {"TOOLFOLD_HOME": str(directory / "home")}
+    if models is not None:
+        env |= {
+            each: models.environment[each] for each in list_variables(models) if each in models.environment
+        }
+    overrides = [*overrides, "tools.selection=hybrid", "tools.tool_search=off", "plugins.enabled=false"]
     overrides += [f"files.workspace={directory}", "tools.patience_seconds=60"]
-    config = load_config(project=directory, env=home, overrides=overrides)
+    config = load_config(project=directory, env=env, overrides=overrides)
+    if models is not None:
+        config = config.model_copy(update={"providers": models.providers})
     runtime = open_runtime(config, build_index=False, **handlers)
     runtime.registry.add_all(sample_catalog())
     return runtime
+
+
+@contextlib.contextmanager
+def open_demo_agents(
+    invocation: Invocation, options: AgentOptions, *, delta_delay_s: float = 0.0, **handlers: Any
+) -> Iterator[AgentOpener]:
+    """Open agents with sample tools in a temporary directory, without the user's tools and settings.
+
+    The model is a script unless `options` names one; models are found with the user's settings and keys.
+    """
+    from toolfold.agent.agent import open_store
+    from toolfold.cli.demo_conversation import MESSAGES, OLD_FOLDER, build_demo_model
+
+    client = None if options.model else build_demo_model(delta_delay_s=delta_delay_s)
+    settings: dict[str, Any] = {"models": invocation.load_config(), "overrides": options.overrides}
+    with tempfile.TemporaryDirectory(prefix="toolfold-demo-") as name:
+        directory = Path(name)
+        (directory / OLD_FOLDER).mkdir()
+        with (
+            # With a progress function, the first search waits until all tools are indexed.
+            open_demo_runtime(
+                directory, **settings, progress=lambda _done, _total: None, **handlers
+            ) as runtime,
+            contextlib.closing(open_store(runtime.config, runtime.database)) as store,
+        ):
+            with show_spinner("indexing the sample tools, which takes a few seconds"):
+                runtime.session().definitions(MESSAGES[0])
+            yield AgentOpener(runtime, store, options, client=client)
 
 
 def _measure_message(runtime: Runtime, message: str) -> DemoRow:

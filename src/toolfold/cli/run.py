@@ -8,8 +8,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, TextIO
+from contextlib import AbstractContextManager, redirect_stdout
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -56,20 +56,25 @@ Exit codes:
 @agent_options
 @click.option("--json", "as_json", is_flag=True, help="Print every event as one line of JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not print tool calls and usage to standard error.")
+@click.option(
+    "--demo", is_flag=True, help="Use sample tools and, without --model, a scripted model; needs no API key."
+)
 @click.pass_obj
-def command(invocation: Invocation, message: str, options: AgentOptions, as_json: bool, quiet: bool) -> int:
+def command(
+    invocation: Invocation, message: str, options: AgentOptions, as_json: bool, quiet: bool, demo: bool
+) -> int:
     """Let an agent work on MESSAGE (`-` to read standard input) and print its answer.
 
     Standard output has only the answer; tool calls and usage are printed to standard error. If nobody can
     be asked for approval, calls that need it are refused.
     """
     text = _read_message(message)
-    if not (options.session or options.model or invocation.load_config().agent.model):
+    if not (demo or options.session or options.model or invocation.load_config().agent.model):
         print_note(f"{NO_MODEL}\n{escape_text(MODEL_SETUP_STEPS)}")
         return EXIT_BAD_CONFIG
     printer = EventPrinter(sys.stdout) if as_json else AnswerPrinter(sys.stdout, quiet=quiet)
     try:
-        return _run(options.apply_to(invocation), text, options, printer, ask=message != "-")
+        return _run(options.apply_to(invocation), text, options, printer, ask=message != "-", demo=demo)
     except ProviderError as error:  # for example, its package is not installed
         print_note(f"[red]error:[/red] {escape_text(str(error))}")
         return EXIT_PROVIDER
@@ -85,21 +90,48 @@ def _read_message(message: str) -> str:
 
 
 def _run(
-    invocation: Invocation, message: str, options: AgentOptions, printer: TurnPrinter, *, ask: bool
+    invocation: Invocation,
+    message: str,
+    options: AgentOptions,
+    printer: TurnPrinter,
+    *,
+    ask: bool,
+    demo: bool,
 ) -> int:
-    from toolfold.agent.agent import open_store
     from toolfold.cli.approval_prompt import ApprovalPrompt
     from toolfold.cli.elicitation_prompt import ElicitationPrompt
 
     can_ask = ask and sys.stdin.isatty() and sys.stderr.isatty() and not find_tool_call()
-    handlers = {"approver": ApprovalPrompt(), "elicit": ElicitationPrompt()} if can_ask else {}
+    handlers: dict[str, Any] = {}
+    if can_ask:
+        handlers = {"approver": ApprovalPrompt(), "elicit": ElicitationPrompt()}
+    with (
+        (_open_demo if demo else _open_agents)(invocation, options, handlers) as opener,
+        redirect_stdout(sys.stderr),  # standard output is for the answer only
+        opener.open_first() as agent,
+    ):
+        return opener.runtime.run_coroutine(_run_turn(agent, message, printer))
+
+
+@contextlib.contextmanager
+def _open_agents(
+    invocation: Invocation, options: AgentOptions, handlers: dict[str, Any]
+) -> Iterator[AgentOpener]:
+    from toolfold.agent.agent import open_store
+
     with (
         invocation.open_runtime(build_index=True, **handlers) as runtime,
         contextlib.closing(open_store(runtime.config, runtime.database)) as store,
-        redirect_stdout(sys.stderr),  # standard output is for the answer only
-        AgentOpener(runtime, store, options).open_first() as agent,
     ):
-        return runtime.run_coroutine(_run_turn(agent, message, printer))
+        yield AgentOpener(runtime, store, options)
+
+
+def _open_demo(
+    invocation: Invocation, options: AgentOptions, handlers: dict[str, Any]
+) -> AbstractContextManager[AgentOpener]:
+    from toolfold.cli.demo import open_demo_agents
+
+    return open_demo_agents(invocation, options, **handlers)
 
 
 async def _run_turn(agent: Agent, message: str, printer: TurnPrinter) -> int:

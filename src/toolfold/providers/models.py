@@ -85,6 +85,12 @@ def known_providers(config: Config) -> dict[str, ProviderSettings]:
     return {**BUILTIN_PROVIDERS, **config.providers}
 
 
+def list_variables(config: Config) -> list[str]:
+    """Return the environment variables with keys and URLs of model providers."""
+    keys = [each.key_env for each in known_providers(config).values() if each.key_env]
+    return [*keys, *_BASE_URL_VARIABLES.values()]
+
+
 def build_client(name: ModelName, config: Config) -> ModelClient:
     """Return a client for the model's provider. Raises ConfigError if its API key is missing."""
     if name.provider == SCRIPTED_PROVIDER:
