@@ -52,7 +52,6 @@ import logging
 """
 
 
-@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(
     "statements",
     [

@@ -103,7 +103,6 @@ PROGRAMS |= {"bubblewrap": "bwrap", "plain": "", "sh -c": "sh", "script without 
 PROGRAMS |= {"setsid in the background": "setsid"}
 
 
-@pytest.mark.thorough(keep=6)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_process_started_by_a_tool_call_is_recognised_even_behind_sudo_setsid_and_other_launchers(
     runtime: Runtime, tmp_path: Path, launcher: str
@@ -389,7 +388,6 @@ PYTHON_ATTEMPTS = {
 }
 
 
-@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("attempt", PYTHON_ATTEMPTS)
 def test_python_code_run_by_a_tool_call_cannot_change_settings_through_toolfold(
     runtime: Runtime, home: Path, attempt: str
@@ -411,7 +409,6 @@ def read_log(home: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("answer", ["y", "o", "a"])
 def test_process_of_a_tool_call_cannot_answer_its_own_approval_question(
     runtime: Runtime, home: Path, tmp_path: Path, answer: str

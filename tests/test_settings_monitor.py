@@ -93,7 +93,6 @@ WAYS = {
 }
 
 
-@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("way", WAYS)
 def test_settings_change_by_a_terminal_command_is_reported_and_not_used_at_the_next_start(
     runtime: Runtime,
@@ -234,7 +233,6 @@ HIDING = {
 }
 
 
-@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("way", HIDING)
 def test_settings_change_by_a_detached_process_that_conceals_its_origin_is_reported(
     runtime: Runtime, home: Path, config_file: Path, tmp_path: Path, way: str
@@ -621,7 +619,6 @@ def test_settings_change_is_reported_even_if_another_process_keeps_the_record_lo
     assert str(config_file) in watch.notice
 
 
-@pytest.mark.thorough
 async def test_changed_settings_files_are_read_outside_the_event_loop_thread(
     open_test_runtime: RuntimeOpener, home: Path, config_file: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,37 @@ def test_tests_marked_thorough_or_client_are_skipped_unless_an_environment_varia
     ]
     monkeypatch.setenv(RUN_CLIENTS_VARIABLE, "1")
     assert [item.name for item in split_items(marked_tests)[0]] == ["test_browser"]
+
+
+PROTECTIVE_TESTS = (
+    "approval/*.py",
+    "cli/test_approvals.py",
+    "environments/test_sandbox_view.py",
+    "gateway/test_client_approval.py",
+    "gateway/test_peers.py",
+    "gateway/test_settings.py",
+    "gateway/test_tenants.py",
+    "shellverdict/test_fuzz.py",
+    "sources/test_plugins.py",
+    "test_approval.py",
+    "test_dispatch.py",
+    "test_log_redaction.py",
+    "test_redaction.py",
+    "test_scope.py",
+    "test_settings_monitor.py",
+    "test_validation.py",
+    "tools/test_cronjob.py",
+    "tools/test_skills.py",
+)
+
+
+@pytest.mark.parametrize("pattern", PROTECTIVE_TESTS)
+def test_every_test_of_a_rule_that_protects_the_user_keeps_cases_in_the_default_run(pattern: str) -> None:
+    files = list(Path(__file__).parent.glob(pattern))
+    assert files
+    for file in files:
+        marks = re.findall(r"mark\.thorough\b(?!\(keep=[1-9(])", file.read_text("utf-8"))
+        assert not marks, f"{file.name}: use @pytest.mark.thorough(keep=…), or no marker"
 
 
 def test_repetitions_and_hypothesis_examples_are_reduced_unless_thorough_tests_are_requested(

@@ -265,7 +265,6 @@ def _read(screen: int) -> bytes:
 
 
 class TestAtATerminal:
-    @pytest.mark.thorough
     def test_answer_once_to_an_approval_question_at_the_terminal_allows_only_this_call(
         self, destructive_plugin: Path, toolfold: Toolfold
     ) -> None:
@@ -286,7 +285,7 @@ class TestAtATerminal:
         assert "Traceback" not in shown
         assert code == 1
 
-    @pytest.mark.thorough
+    @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize(
         "before", [b"", b"o", b"o" + CTRL_D], ids=["at once", "in a line", "after a part"]
     )

@@ -149,7 +149,6 @@ class TestTurn:
 
 
 class TestQuestions:
-    @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize(("answer", "exists"), [("y", False), ("n", True)])
     def test_chat_asks_for_approval_and_runs_a_risky_call_only_after_the_answer_yes(
         self, answer: str, exists: bool, open_chat: OpenChat, write_script: WriteScript, tmp_path: Path
@@ -252,7 +251,6 @@ class TestInterruption:
         finish_turn(chat, 2)
         assert "Next one." in chat.text
 
-    @pytest.mark.thorough
     def test_ctrl_c_at_an_approval_question_denies_the_call_and_the_chat_continues(
         self, open_chat: OpenChat, write_script: WriteScript, tmp_path: Path
     ) -> None:

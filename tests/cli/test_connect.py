@@ -220,7 +220,6 @@ class TestEveryClient:
         assert set(read_servers(person, client)) == {"git"}
         assert comment in file.read_text()
 
-    @pytest.mark.thorough(keep=("claude-code", "codex", "goose"))
     def test_connect_does_not_change_a_client_config_file_that_it_cannot_parse(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:

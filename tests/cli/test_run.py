@@ -265,7 +265,6 @@ class TestApproval:
         assert allowed.code == 0, allowed.err
         assert not Path("build").exists()
 
-    @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize("command", ["rm -rf /", "mkfs.ext4 /dev/sda"])
     def test_run_with_option_yes_refuses_commands_that_are_always_blocked(
         self, command: str, toolfold: Toolfold, write_script: WriteScript

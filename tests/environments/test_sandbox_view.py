@@ -339,7 +339,6 @@ async def test_kernel_settings_are_read_only_in_the_sandbox(workspace_root: Path
     assert output == "readable\nfinished\n"
 
 
-@pytest.mark.thorough
 async def test_only_the_project_and_temporary_directories_are_writable_in_the_sandbox(
     workspace_root: Path, home: Path
 ) -> None:

@@ -141,7 +141,6 @@ async def test_open_stream_of_a_client_ends_when_its_token_is_revoked(two_server
                     assert "".join([each async for each in received]) == ""
 
 
-@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_tool_of_a_server_outside_the_token_scope_cannot_be_called_by_any_spelling_of_its_name(
     two_servers: RunningGateway, revision: str
@@ -176,7 +175,6 @@ async def test_tool_of_a_server_outside_the_token_scope_cannot_be_called_by_any_
         assert [each.name for each in (await client.list_prompts()).prompts] == ["one_plan"]
 
 
-@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_calling_a_tool_outside_the_token_scope_returns_the_same_error_as_an_unknown_tool(
     two_servers: RunningGateway, revision: str
@@ -324,7 +322,6 @@ def has_unmarked_order(words_: str) -> bool:
     return ORDER in words_ and "no instruction" not in words_
 
 
-@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_prompt_injections_in_tool_results_or_resources_or_prompts_are_marked_as_untrusted(
     two_servers: RunningGateway, revision: str
@@ -347,7 +344,6 @@ async def test_prompt_injections_in_tool_results_or_resources_or_prompts_are_mar
             assert not has_unmarked_order(said_)
 
 
-@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_secret_in_an_error_of_a_server_is_redacted_before_it_reaches_the_client(
     tmp_path: Path, revision: str
@@ -363,7 +359,6 @@ async def test_secret_in_an_error_of_a_server_is_redacted_before_it_reaches_the_
             assert secret not in f"{caught.value} {caught.value.error.data}"
 
 
-@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_log_messages_that_a_server_sends_during_a_call_reach_only_the_calling_client(
     tmp_path: Path, revision: str
@@ -618,7 +613,6 @@ async def test_endless_resource_list_of_one_server_is_truncated_and_does_not_blo
     assert any(str(each.uri).startswith("two+") for each in found)
 
 
-@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_argument_completions_of_a_server_isolated_per_client_contain_no_data_of_other_clients(
     tmp_path: Path, revision: str

@@ -27,7 +27,6 @@ async def call_delete(client: Any, text: str = "draft") -> Any:
     return await client.call_tool(NAME, {"text": text})
 
 
-@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_tool_allowed_for_one_client_in_the_settings_runs_only_with_the_token_of_that_client(
     tmp_path: Path, revision: str
@@ -39,7 +38,6 @@ async def test_tool_allowed_for_one_client_in_the_settings_runs_only_with_the_to
                 assert (await call_delete(client)).is_error is not runs
 
 
-@pytest.mark.thorough(keep=1)
 @both_revisions
 @pytest.mark.parametrize(
     ("action", "reason"),
@@ -82,7 +80,6 @@ async def test_approval_by_a_client_publishes_one_event_for_the_question_and_one
     assert (answered.allowed, answered.answer) == (True, "once")
 
 
-@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_session_approval_of_a_tool_by_a_client_allows_later_calls_with_other_arguments(
     tmp_path: Path, revision: str
@@ -101,7 +98,6 @@ async def test_session_approval_of_a_tool_by_a_client_allows_later_calls_with_ot
     assert f"this and any call of {NAME}, with any arguments, until the client disconnects" in offered
 
 
-@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("trusted", [True, False])
 async def test_setting_trust_client_approval_allows_destructive_tools_but_not_dangerous_commands(
     tmp_path: Path, trusted: bool

@@ -156,7 +156,6 @@ async def test_mcp_session_opened_with_one_token_cannot_be_used_with_another_tok
             assert "one_echo" not in stolen.text
 
 
-@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_concurrent_clients_with_different_tokens_do_not_see_tools_or_results_of_each_other(
     two_servers: RunningGateway, revision: str
@@ -248,7 +247,6 @@ async def test_server_that_crashes_or_hangs_or_floods_one_client_does_not_affect
     assert dead.is_error
 
 
-@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_shell_server_runs_one_process_per_client_while_other_servers_share_one_process(
     tmp_path: Path, revision: str
@@ -321,7 +319,6 @@ async def asked_client(served: RunningGateway, revision: str, answer: str) -> As
         yield client, questions
 
 
-@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_approval_of_a_kind_of_command_by_a_client_applies_only_to_the_session_of_that_client(
     tmp_path: Path, revision: str
@@ -364,7 +361,6 @@ async def test_dangerous_call_sends_an_approval_form_to_the_user_through_the_cli
             assert not victim.exists()
 
 
-@pytest.mark.thorough(keep=4)
 @both_revisions
 @pytest.mark.parametrize(
     ("action", "content", "runs"),

@@ -93,7 +93,6 @@ def test_client_process_started_by_a_tool_call_is_not_asked_to_approve_calls(
     assert decisions(gateway.log.parent, victim) == [("nobody to ask (started by a tool call)", False)]
 
 
-@pytest.mark.thorough
 def test_process_started_by_a_tool_call_cannot_approve_calls_even_with_a_client_token(
     gateway: GatewayProcess, tmp_path: Path, victim: Path
 ) -> None:
@@ -128,7 +127,6 @@ def test_client_process_started_by_the_user_can_approve_calls_and_appears_in_the
     ]
 
 
-@pytest.mark.thorough
 def test_stdio_gateway_started_by_a_tool_call_refuses_risky_calls_without_asking_its_client(
     tmp_path: Path, victim: Path
 ) -> None:

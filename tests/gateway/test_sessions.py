@@ -75,7 +75,6 @@ async def open_stream(
         yield
 
 
-@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("has_token", [False, True])
 async def test_opening_sessions_above_the_client_limit_closes_the_oldest_sessions_of_the_client(
     served: RunningGateway, has_token: bool

@@ -27,7 +27,6 @@ async def tool_names(client: Client) -> set[str]:
     return {tool.name for tool in (await client.list_tools()).tools}
 
 
-@pytest.mark.thorough(keep=2)
 @both_revisions
 @pytest.mark.parametrize("entry", ["tool:mcp_one_*", "tool:one_*", "tool:mcp__one__echo"])
 async def test_tool_denied_in_the_approval_settings_is_refused_for_every_spelling_of_its_name(
@@ -42,7 +41,6 @@ async def test_tool_denied_in_the_approval_settings_is_refused_for_every_spellin
             assert await call_text(client, "two_echo", {"text": "hello"}) == "hello"
 
 
-@pytest.mark.thorough(keep=1)
 @both_revisions
 @pytest.mark.parametrize("name", ["mcp_one_tool_2", "one_tool_2"])
 async def test_tool_disabled_in_the_settings_is_neither_listed_to_clients_nor_callable(

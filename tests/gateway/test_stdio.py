@@ -119,7 +119,6 @@ async def test_server_with_isolation_per_client_is_not_restarted_between_calls_o
         assert diary.read_text().count("start") == start_gateway
 
 
-@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_stdio_gateway_asks_its_client_for_approval_of_a_dangerous_call(
     revision: str, tmp_path: Path, settings: dict[str, str]
@@ -142,7 +141,6 @@ async def test_stdio_gateway_asks_its_client_for_approval_of_a_dangerous_call(
     assert not victim.exists()
 
 
-@pytest.mark.thorough
 async def test_prompt_injection_at_the_end_of_a_long_tool_result_is_marked_as_untrusted(
     settings: dict[str, str],
 ) -> None:

@@ -288,7 +288,6 @@ async def test_prompt_argument_completion_of_a_denied_server_returns_the_error_o
             assert errors[0] == errors[1]
 
 
-@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_tool_denied_by_an_access_rule_cannot_be_called_by_any_spelling_or_through_tool_call(
     tenants: Tenants, limited_token: str, revision: str

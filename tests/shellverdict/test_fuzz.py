@@ -77,7 +77,6 @@ def generate_spellings(batch: int) -> Iterator[tuple[PlainCommand, Spelling]]:
         yield plain, respell_command(plain, random, random.randint(1, MAX_STEPS))
 
 
-@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_obfuscated_spellings_of_dangerous_commands_are_flagged_as_dangerous(
     batch: int, shell: RecordingShell, rules: Rules

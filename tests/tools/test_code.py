@@ -439,7 +439,6 @@ class TestNoBypass:
         outer = next(each for each in events if isinstance(each, ToolStarted) and each.tool == "execute_code")
         assert [(each.call_id, each.session_id) for each in nested] == [(f"{outer.call_id}.1", session.id)]
 
-    @pytest.mark.thorough(keep=3)
     @pytest.mark.parametrize(
         "line",
         [

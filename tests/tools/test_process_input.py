@@ -54,7 +54,6 @@ def wait_for_end(session: Session, process: str) -> str:
     )
 
 
-@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     ("prepared", "fatal"),
     [
@@ -78,7 +77,6 @@ def test_deletion_that_is_typed_into_a_shell_in_several_harmless_writes_is_refus
     assert (marker / "file").read_text() == "still here"
 
 
-@pytest.mark.thorough
 def test_deletion_that_is_typed_into_a_shell_in_several_writes_runs_after_approval(
     open_test_runtime: RuntimeOpener, marker: Path
 ) -> None:
@@ -226,7 +224,6 @@ def test_closing_the_input_of_a_shell_with_an_unfinished_command_needs_approval(
     assert marker.exists()
 
 
-@pytest.mark.thorough
 def test_process_input_needs_approval_if_earlier_input_is_too_long_to_be_logged(session: Session) -> None:
     process = start(session, "cat > /dev/null")
     line = "plain text " * 1_800 + "\n"
