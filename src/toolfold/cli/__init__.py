@@ -11,11 +11,6 @@ import sys
 
 def main() -> None:
     """Run the `toolfold` command."""
-    from toolfold.gateway.early_answers import start_early_answers
-
-    arguments = sys.argv[1:]
-    early = start_early_answers(arguments)  # before the slow imports below
-
     from toolfold.cli.app import run
 
-    sys.exit(run(arguments, early))
+    sys.exit(run(sys.argv[1:]))

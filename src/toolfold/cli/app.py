@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +22,6 @@ from toolfold.provenance import find_tool_call
 if TYPE_CHECKING:
     from toolfold.config import Config, Paths
     from toolfold.config.record import SettingsRecord
-    from toolfold.gateway.early_answers import EarlyAnswers
-    from toolfold.gateway.early_http import EarlyHttpAnswers
     from toolfold.redaction import Redaction
     from toolfold.runtime import Runtime
 
@@ -82,28 +79,11 @@ Exit codes: 0 success, 1 failed, 2 wrong usage, 3 invalid configuration,
 4 name not found, 130 interrupted."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartupContext:
-    """State from program startup: raw arguments, and a thread that answers gateway clients meanwhile."""
-
-    arguments: tuple[str, ...] = ()
-    early: EarlyAnswers | EarlyHttpAnswers | None = None
-
-
 class Invocation:
     """The global options of one command line. Loads the configuration when a command needs it."""
 
-    def __init__(
-        self,
-        overrides: Sequence[str],
-        project: Path | None,
-        *,
-        arguments: Sequence[str] = (),
-        early: EarlyAnswers | EarlyHttpAnswers | None = None,
-    ) -> None:
+    def __init__(self, overrides: Sequence[str], project: Path | None) -> None:
         self._overrides, self.project = overrides, project
-        self.arguments, self.early = arguments, early
-        """The raw command line, and the thread that answers a gateway client before it is parsed."""
         self._warned = self._reviewed = False
 
     def with_overrides(self, overrides: Sequence[str]) -> Invocation:
@@ -244,18 +224,16 @@ class LazyGroup(click.Group):
 @click.pass_context
 def app(ctx: click.Context, overrides: tuple[str, ...], project: Path | None) -> None:
     """Give an agent access to every tool while sending the model only the tools it needs."""
-    started: StartupContext = ctx.obj or StartupContext()
-    ctx.obj = Invocation(overrides, project, arguments=started.arguments, early=started.early)
+    ctx.obj = Invocation(overrides, project)
     if ctx.invoked_subcommand is None:
         commands = "\n".join(f"  {name:<12} {about}" for name, about in COMMANDS.items())
         print_line(WELCOME.format(version=__version__, commands=commands))
 
 
-def run(arguments: Sequence[str], early: EarlyAnswers | EarlyHttpAnswers | None = None) -> int:
+def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code. Errors are printed as messages, never as tracebacks."""
-    started = StartupContext(tuple(arguments), early)
     try:
-        code = app.main(args=list(arguments), prog_name="toolfold", standalone_mode=False, obj=started)
+        code = app.main(args=list(arguments), prog_name="toolfold", standalone_mode=False)
     except click.exceptions.Abort:
         return _print_error("interrupted", EXIT_INTERRUPTED)
     except KeyboardInterrupt:

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import gc
 import logging
-import os
 import signal
 import socket
 import sys
@@ -14,7 +13,6 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -23,7 +21,6 @@ import click
 from toolfold import __version__
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import escape_text, format_count, print_note
-from toolfold.database.opening import LOCAL_STORE
 from toolfold.errors import ConfigError
 from toolfold.gateway.health import MetricsApp, ReplicaReadiness
 from toolfold.loops import make_network_loop
@@ -38,9 +35,7 @@ if TYPE_CHECKING:
     from toolfold.config import Config
     from toolfold.dashboard.app import DashboardApp
     from toolfold.dashboard.approvals import PageApprover
-    from toolfold.gateway.early_http import EarlyHttpAnswers
     from toolfold.gateway.http_app import AccessPolicy, MountedApp
-    from toolfold.gateway.http_recorder import HttpListings
     from toolfold.gateway.login_pages import LoginPages
     from toolfold.gateway.oauth import OAuthResource
     from toolfold.gateway.server import Gateway
@@ -74,8 +69,7 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
     config = invocation.load_config()
     settings = config.gateway
     wanted = host or settings.host, settings.port if port is None else port
-    early = _find_early_answers(invocation, wanted)
-    listening = early.listening if early else open_listening_socket(*wanted)
+    listening = open_listening_socket(*wanted)
     address = _gateway_url(listening)
     approver = _make_approver(config)
     with (
@@ -87,34 +81,9 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
         _prepare_process()
         status = _GatewayStatus(runtime, config, address)
         with status.file, suppress(KeyboardInterrupt):  # Ctrl-C is the normal way to stop it
-            record = _HttpRecord(_listing_record_path(invocation), early, wanted)
-            serving = _serve_http(runtime, config, listening, granted, status.watch, approver, record)
+            serving = _serve_http(runtime, config, listening, granted, status.watch, approver)
             with asyncio.Runner(loop_factory=make_network_loop) as runner:
                 runner.run(serving)
-
-
-@dataclass(frozen=True, slots=True)
-class _HttpRecord:
-    """Recorded list responses: their file, the thread that sends them at startup, the gateway's address."""
-
-    file: Path | None
-    early: EarlyHttpAnswers | None
-    address: tuple[str, int]
-
-
-def _find_early_answers(invocation: Invocation, address: tuple[str, int]) -> EarlyHttpAnswers | None:
-    """Return the thread that answers clients during startup; stop it if its address is another one."""
-    from toolfold.gateway.early_http import EarlyHttpAnswers
-
-    early = invocation.early
-    if not isinstance(early, EarlyHttpAnswers):
-        return None
-    if (early.start.host, early.start.port) == address:
-        return early
-    for each in early.stop().connections:
-        each.socket.close()
-    early.listening.close()
-    return None
 
 
 @click.command("serve", short_help="Serve all MCP servers as one over stdio.")
@@ -122,7 +91,6 @@ def _find_early_answers(invocation: Invocation, address: tuple[str, int]) -> Ear
 @click.pass_obj
 def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
     """Serve all MCP servers as one server, over stdio, to the client that starts this command."""
-    from toolfold.gateway.early_answers import EarlyAnswers
     from toolfold.gateway.stdio import serve
 
     config = invocation.load_config()
@@ -139,13 +107,7 @@ def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
         _prepare_process()
         _print_listing_size(runtime, granted)
         status = _GatewayStatus(runtime, config, "")
-        serving = serve(
-            runtime,
-            toolsets=granted,
-            early=invocation.early if isinstance(invocation.early, EarlyAnswers) else None,
-            record=_listing_record_path(invocation) if config.store == LOCAL_STORE else None,
-            on_start=status.watch,
-        )
+        serving = serve(runtime, toolsets=granted, on_start=status.watch)
         with status.file:
             asyncio.run(_run_until_signal(serving))
 
@@ -193,16 +155,6 @@ class _GatewayStatus:
 def _gateway_url(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}/mcp" if ":" in host else f"http://{host}:{port}/mcp"
-
-
-def _listing_record_path(invocation: Invocation) -> Path | None:
-    """Return the path of the recorded list responses that the gateway sends while it is still loading.
-
-    Returns None inside a tool call.
-    """
-    from toolfold.gateway.listing_record import locate_record_file
-
-    return None if find_tool_call() else locate_record_file(invocation.arguments, os.environ)
 
 
 def _require_toolsets(runtime: Runtime, toolsets: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -261,7 +213,6 @@ async def _serve_http(
     toolsets: tuple[str, ...] | None,
     on_start: Callable[[Gateway], object],
     approver: PageApprover | None,
-    record: _HttpRecord,
 ) -> None:
     from toolfold.gateway.http_app import make_access_policy, make_app
     from toolfold.gateway.tokens import open_tokens
@@ -291,14 +242,12 @@ async def _serve_http(
             print_link(host, port, each.sign_in.create_code())
         print_note("Press Ctrl-C to stop.")
 
-    listings = _record_listings(config, guard, record)
     readiness = ReplicaReadiness(runtime.database)
     metrics = [MetricsApp(runtime.events, readiness, tokens)] if config.telemetry.prometheus else []
     beside: list[MountedApp] = [*proxies, *login_pages, *dashboards, *readiness.make_apps(), *metrics]
     server = build_server(
-        make_app(runtime, guard, on_start=on_start, beside=beside, listings=listings),
+        make_app(runtime, guard, on_start=on_start, beside=beside),
         on_ready,
-        listings,
         drain=Drain(readiness, settings.drain_seconds),
     )
     await server.serve([listening])
@@ -327,29 +276,6 @@ def _reload_on_hangup(runtime: Runtime) -> None:
     if hasattr(signal, "SIGHUP") and not sys.stdin.isatty():
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, lambda: loop.run_in_executor(None, reload))
-
-
-def _record_listings(config: Config, guard: AccessPolicy, record: _HttpRecord) -> HttpListings | None:
-    """Return the object that records list responses for the next start of the gateway.
-
-    Returns None if every client needs a token, or if another replica could change what clients may see.
-    """
-    from toolfold.gateway.http_recorder import HttpListings
-    from toolfold.gateway.listing_record import HttpStart
-
-    host, port = record.address
-    if guard.anonymous_client is None or guard.oauth or not port or config.store != LOCAL_STORE:
-        return None
-    tokens = config.paths.state_dir / "gateway" / "tokens.json"
-    start = HttpStart(
-        host=host,
-        port=port,
-        path="/mcp",
-        hosts=tuple(sorted(guard.hosts)),
-        origins=tuple(sorted(guard.origins)),
-        token_file="" if guard.allow_anonymous else str(tokens),
-    )
-    return HttpListings(record.file, start, record.early, lambda: guard.requires_token)
 
 
 def _open_proxy(runtime: Runtime, guard: AccessPolicy, host: str, port: int) -> list[Proxy]:
@@ -432,14 +358,12 @@ def make_link(host: str, port: int, code: str) -> str:
 def build_server(
     app: Any,
     on_ready: Callable[[], None],
-    listings: HttpListings | None = None,
     *,
     drain: Drain | None = None,
 ) -> uvicorn.Server:
     """Return a server for the gateway or the dashboard, which calls `on_ready` once it accepts requests.
 
-    It continues the connections of clients that got responses from `listings` already. With `drain`, it
-    answers requests for a while after SIGTERM.
+    With `drain`, it answers requests for a while after SIGTERM.
     """
     import uvicorn
 
@@ -458,8 +382,6 @@ def build_server(
             if self.should_exit:  # stopped during startup: the app must be closed here
                 await self.lifespan.shutdown()
                 return
-            if listings:
-                await listings.connect(self)
             on_ready()
 
         async def _start_acceptors(self, sockets: list[socket.socket], errors: AcceptErrors) -> None:

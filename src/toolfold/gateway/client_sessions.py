@@ -21,7 +21,6 @@ from toolfold.errors import OutOfScope, escape_unprintable, shorten
 from toolfold.events import ToolsSelected
 from toolfold.gateway.client_approval import PausedCalls
 from toolfold.gateway.client_results import to_protocol_tool
-from toolfold.gateway.listing_record import LISTINGS
 from toolfold.gateway.refusal_log import Refusal, RefusalLog
 from toolfold.gateway.server_prefixes import ServerPrefixes
 from toolfold.gateway.tokens import GatewayClient
@@ -53,6 +52,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_STREAMS = 32
+LISTINGS: Mapping[str, str] = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resources",
+    "prompts/list": "prompts",
+}
+"""Method → the kind of list in `list_changed` notifications."""
 RESOURCE_AND_PROMPT_TOOLS = frozenset({"list_resources", "read_resource", "list_prompts", "get_prompt"})
 """Tools that stand in for resources and prompts; clients of a gateway use protocol requests instead."""
 

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.routing import Route
 
-    from toolfold.gateway.http_recorder import HttpListings
     from toolfold.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -400,11 +399,10 @@ def make_app(
     json_response: bool = False,
     on_start: Callable[[Gateway], object] | None = None,
     beside: Sequence[MountedApp] = (),
-    listings: HttpListings | None = None,
 ) -> Starlette:
     """Return an ASGI app that serves the gateway at `path`, and each app in `beside` at its own path.
 
-    `on_start` gets the gateway before the first request. `listings` records the answers to list requests.
+    `on_start` gets the gateway before the first request.
     """
     load_sdk()  # before the imports below: servers of the runtime may be loading it in another thread
     from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
@@ -423,18 +421,14 @@ def make_app(
         )
     requests = OpenRequests()
     gateway.on_tokens_changed = requests.end_refused
-    serve_gateway = guard_app(listings.observe(sdk_app, gateway) if listings else sdk_app, policy, requests)
+    serve_gateway = guard_app(sdk_app, policy, requests)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         try:
             async with manager.run(), serve_control(gateway):
-                if listings:
-                    await listings.repeat_answered(serve_gateway)
                 yield
         finally:
-            if listings:
-                await listings.close()
             gateway.close()
             for each in beside:
                 await each.close()

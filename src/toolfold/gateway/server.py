@@ -118,8 +118,6 @@ class Gateway:
         """
         load_sdk()  # servers of the runtime may be loading it in another thread
         self._runtime = self.runtime = runtime
-        self.on_list_changed: Callable[[str], None] = lambda _kind: None
-        """Called with the kind of list before clients are notified that it has changed."""
         self.on_tokens_changed: Callable[[], None] = lambda: None
         """Called in the event loop after tokens, users or teams have changed."""
         self._default_client, self._tokens = default_client, tokens
@@ -745,13 +743,7 @@ class Gateway:
         for server, kind, _ in notifications:
             changes.setdefault(kind, set()).add(server)
         for kind in await session.find_changed_lists(changes):
-            self.on_list_changed(kind)
             await self._send_notification(session, kind, "")
-
-    async def notify_list_changed(self, kind: str) -> None:
-        """Notify all clients that a list has changed."""
-        sessions = [session for session in self._sessions.values() if session.is_listening]
-        await asyncio.gather(*(self._send_notification(session, kind, "") for session in sessions))
 
     async def _send_notification(self, session: ClientSession, kind: str, uri: str) -> None:
         with contextlib.suppress(TimeoutError):

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from toolfold.gateway.control import serve_control
-from toolfold.gateway.early_answers import EarlyAnswers, Handover
-from toolfold.gateway.listing_recorder import ListingRecorder
-from toolfold.gateway.pipes import ClientPipes, has_client_pipes
 from toolfold.gateway.request_bodies import MAX_REQUEST_BYTES, MAX_REQUEST_ITEMS
 from toolfold.gateway.server import Gateway
 from toolfold.gateway.tokens import GatewayClient
@@ -30,26 +29,25 @@ if TYPE_CHECKING:
     from toolfold.runtime import Runtime
     from toolfold.sources.mcp.sdk_compat import ReadStream, WriteStream
 
+_INPUT, _OUTPUT, _ERRORS = 0, 1, 2
+
 
 async def serve(
     runtime: Runtime,
     *,
     toolsets: tuple[str, ...] | None = None,
-    early: EarlyAnswers | None = None,
-    record: Path | None = None,
     on_start: Callable[[Gateway], object] | None = None,
 ) -> None:
     """Serve the client until it closes the pipes.
 
-    `on_start` gets the gateway before the first message is read. `early` has answered some requests already.
-    `record` is the file in which answers are saved for the next start.
+    `on_start` gets the gateway before the first message is read.
     """
     gateway = Gateway(runtime, default_client=GatewayClient("stdio", toolsets), is_local=True)
     if on_start:
         on_start(gateway)
     server = gateway.make_server()
     try:
-        async with serve_control(gateway), _open_streams(gateway, early, record) as (reading, writing):
+        async with serve_control(gateway), _open_streams() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
     finally:
         gateway.close()
@@ -57,35 +55,68 @@ async def serve(
 
 
 @asynccontextmanager
-async def _open_streams(
-    gateway: Gateway, early: EarlyAnswers | None, record: Path | None
-) -> AsyncIterator[tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]]:
+async def _open_streams() -> AsyncIterator[
+    tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
+]:
     """Open the message streams to the client; use the SDK's streams unless stdin and stdout are pipes."""
-    if early is None and not has_client_pipes():
+    if not _has_client_pipes():
         from mcp.server.stdio import stdio_server
 
         async with stdio_server() as streams:
             yield streams
         return
-    handover = early.stop() if early else Handover(ClientPipes.claim())
-    recorder = ListingRecorder(record, gateway, handover.answered)
+    pipes = _ClientPipes.claim()
     try:
-        async with _connect_pipes(handover) as (reader, writer):
-            yield _IncomingMessages(reader, recorder), _OutgoingMessages(writer, recorder)
+        async with _connect_pipes(pipes) as (reader, writer):
+            yield _IncomingMessages(reader), _OutgoingMessages(writer)
     finally:
-        handover.pipes.release()
-        await recorder.close()
+        pipes.release()
+
+
+@dataclass(frozen=True, slots=True)
+class _ClientPipes:
+    """Pipes to the client (stdin and stdout), moved to file descriptors that no other code uses."""
+
+    input: int
+    output: int
+
+    @classmethod
+    def claim(cls) -> _ClientPipes:
+        """Reserve the pipes for MCP messages: make stdin empty and redirect stdout to stderr."""
+        pipes = cls(os.dup(_INPUT), os.dup(_OUTPUT))
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, _INPUT)
+        os.close(empty)
+        os.dup2(_ERRORS, _OUTPUT)
+        return pipes
+
+    def release(self) -> None:
+        """Restore stdin and stdout, and make them blocking."""
+        for own, number in ((self.input, _INPUT), (self.output, _OUTPUT)):
+            os.set_blocking(own, True)
+            os.dup2(own, number)
+            os.close(own)
+
+
+def _has_client_pipes() -> bool:
+    """Return True if stdin and stdout are pipes or sockets to another process, such as an MCP client."""
+    if sys.platform == "win32":
+        return False
+    try:
+        ends = [os.fstat(each) for each in (_INPUT, _OUTPUT, _ERRORS)]
+    except OSError:
+        return False
+    are_pipes = all(stat.S_ISFIFO(each.st_mode) or stat.S_ISSOCK(each.st_mode) for each in ends[:2])
+    return are_pipes and not os.path.samestat(ends[_OUTPUT], ends[_ERRORS])
 
 
 @asynccontextmanager
 async def _connect_pipes(
-    handover: Handover,
+    pipes: _ClientPipes,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Open stdin and stdout as asyncio streams; the input starts with bytes that were read during startup."""
+    """Open stdin and stdout as asyncio streams."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_REQUEST_BYTES)
-    reader.feed_data(handover.received)
-    pipes = handover.pipes
     reading, _ = await loop.connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipes.input, "rb", buffering=0, closefd=False)
     )
@@ -93,7 +124,6 @@ async def _connect_pipes(
         asyncio.streams.FlowControlMixin, os.fdopen(pipes.output, "wb", buffering=0, closefd=False)
     )
     writer = asyncio.StreamWriter(writing, protocol, None, loop)
-    writer.write(handover.unsent)
     try:
         yield reader, writer
     finally:
@@ -104,8 +134,8 @@ async def _connect_pipes(
 class _IncomingMessages(MessageStream):
     """Stream of messages from the client, one per line; an invalid line is returned as an exception."""
 
-    def __init__(self, reader: asyncio.StreamReader, recorder: ListingRecorder) -> None:
-        self._reader, self._recorder = reader, recorder
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
 
     def __aiter__(self) -> Self:
         return self
@@ -121,7 +151,6 @@ class _IncomingMessages(MessageStream):
             message = jsonrpc_message_adapter.validate_json(line.decode("utf-8", "replace"), by_name=False)
         except Exception as error:
             return error
-        self._recorder.see_message(message)
         return SessionMessage(message)
 
     async def receive(self) -> SessionMessage | Exception:
@@ -138,22 +167,19 @@ class _IncomingMessages(MessageStream):
         except ValueError:
             return b"{"  # the line is too long: answer it like every other line that is not a message
         if not line:
-            self._recorder.is_input_closed = True
             raise StopAsyncIteration
         return line
 
 
 class _OutgoingMessages(MessageStream):
-    """Stream of messages to the client, without responses that were already sent during startup."""
+    """Stream of messages to the client, one per line."""
 
-    def __init__(self, writer: asyncio.StreamWriter, recorder: ListingRecorder) -> None:
-        self._writer, self._recorder = writer, recorder
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
 
     async def send(self, item: SessionMessage, /) -> None:
         import anyio
 
-        if self._recorder.record_answer(item.message):
-            return
         try:
             await write_message(self._writer, item.message)
         except ConnectionError:  # the client is gone; reading will end too

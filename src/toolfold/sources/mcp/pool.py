@@ -13,10 +13,9 @@ import concurrent.futures
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolfold.approval.allowed_tools import is_own_server
@@ -44,7 +43,6 @@ from toolfold.sources.mcp.isolation import is_per_client
 from toolfold.sources.mcp.item_lists import LIST_TIMEOUT_S, ItemLists, fetch_all_pages
 from toolfold.sources.mcp.listing_cache import ListingCache
 from toolfold.sources.mcp.listing_exchange import ListingExchange
-from toolfold.sources.mcp.lock import lock_path
 from toolfold.sources.mcp.naming import ToolNames
 from toolfold.sources.mcp.oauth.login_store import LoginStore
 from toolfold.sources.mcp.result_scanning import is_long_result, mark_injections
@@ -353,13 +351,6 @@ class McpServers:
             replace(each.state, held=len(self._held_tools.get(name, ())))
             for name, each in self._servers.items()
         ]
-
-    def listing_files(self) -> Iterator[Path]:
-        """Yield the cache and lock files that determine which tools are registered before servers start."""
-        for name, settings in self._settings.items():
-            yield self._cache.listing_file(name, settings)
-            yield self._cache.item_lists_file(name, settings)
-            yield lock_path(self._config, name)
 
     def listing(self, server: str) -> Listing | None:
         """Return the most recent tool list of a server."""
