@@ -32,7 +32,7 @@ SHOWN_CALL = ("tallyhouse_get_invoice", {"invoice_id": "inv-2026-031"})
 SHOWN_RESULT = "inv-2026-031"
 HIDDEN_TOOL = "almanac_setReminder"
 HIDDEN_ARGUMENTS = {"text": "Call Halden", "trigger": {"at": "2030-03-01T09:00:00Z"}}
-HIDDEN_RESULT = "reminder-new-1"
+HIDDEN_RESULT = "rem-1"
 ANSWER = "The invoice is written."
 # Runs an example in the framework's environment; packages that are missing there are Toolfold's own.
 START = """
