@@ -360,6 +360,14 @@ class TestListAndRemove:
         assert list((home / "cache/mcp").iterdir()) == []
         assert toolfold("mcp", "remove", "small").code == 4
 
+    def test_mcp_remove_removes_several_servers_or_none(self, toolfold: Toolfold) -> None:
+        for name in ("one", "two", "three"):
+            toolfold("mcp", "add", "--no-test", "--yes", name, "run")
+        assert toolfold("mcp", "remove", "one", "other").code == 4
+        assert list(servers()) == ["one", "two", "three"]
+        assert toolfold("mcp", "remove", "one", "three").code == 0
+        assert list(servers()) == ["two"]
+
     def test_mcp_remove_rejects_a_server_name_with_a_dot(self, toolfold: Toolfold, home: Path) -> None:
         home.mkdir()
         load_config().paths.user_file.write_text("mcp: {servers: {a.b: {command: x}}}\n")
@@ -786,6 +794,29 @@ class TestImport:
         named = toolfold("mcp", "import", "fold", "--yes")
         assert named.code != 0
         assert "own gateway" in named.err
+
+    def test_mcp_import_reads_the_tool_lists_and_reports_a_server_that_cannot_be_started(
+        self, small: SmallServer, toolfold: Toolfold, tmp_path: Path
+    ) -> None:
+        program, *arguments = small.command
+        good = {"command": program, "args": arguments}
+        bad = {"command": "no-such-program-anywhere"}
+        file = tmp_path / "some.json"
+        file.write_text(json.dumps({"mcpServers": {"good": good, "bad": bad}}))
+        done = toolfold("mcp", "import", "--file", str(file), "--yes")
+        assert done.code == 0, done.err
+        assert "no-such-program-anywhere" in done.out
+        listed = {each["name"]: each for each in json.loads(toolfold("mcp", "list", "--json").out)}
+        assert listed["good"]["tools"] == 2
+        assert not listed["bad"]["tools"]
+
+    @pytest.mark.thorough
+    def test_mcp_import_at_a_terminal_imports_all_servers_if_the_user_presses_enter(
+        self, person: Path
+    ) -> None:
+        shown = run_at_terminal("mcp", "import", typed=b"\n\n", after=b"Which servers to import?")
+        assert "imported into" in shown
+        assert {"git", "My-Web"} <= servers().keys()
 
     @pytest.mark.thorough
     def test_mcp_import_lets_the_user_choose_servers_by_number(self, person: Path) -> None:

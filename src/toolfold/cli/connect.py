@@ -25,6 +25,7 @@ from toolfold.cli.server_commands import (
     changing_settings,
     confirm,
     print_server,
+    read_new_listings,
     restrict_to_owner,
     server_key,
     yes_option,
@@ -302,6 +303,8 @@ def _connect(
         moved=moved,
         imported=tuple(each.name for each in moving),
     )
+    if not options.url:  # a gateway elsewhere has servers of its own
+        read_new_listings(invocation)
     _print_result(step, options)
     _print_remaining_servers(original, moved, options)
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,13 +29,12 @@ from toolfold.cli.server_commands import (
     changing_settings,
     dump_settings,
     find_server_file,
+    print_probes,
     print_problems,
-    print_tools,
     probe_servers,
     project_option,
     select_servers,
     server_key,
-    shorten_problem,
     summarize_server,
 )
 from toolfold.cli.shared_database import use_database
@@ -86,11 +84,11 @@ def serve_sample(services: tuple[str, ...]) -> None:
 
 
 @command.command("remove")
-@click.argument("name")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @project_option
 @click.pass_obj
-def remove(invocation: Invocation, name: str, in_project: bool) -> None:
-    """Remove a server and the data stored about it."""
+def remove(invocation: Invocation, names: tuple[str, ...], in_project: bool) -> None:
+    """Remove servers and the data stored about them."""
     from toolfold.config import unset_value
 
     try:
@@ -98,12 +96,15 @@ def remove(invocation: Invocation, name: str, in_project: bool) -> None:
     except ConfigError as error:  # this server's settings may be the invalid ones
         print_warning(str(error))
         config = None
-    file = find_server_file(invocation, name, in_project)
-    with changing_settings(invocation, file) as record:
-        unset_value(file, server_key(name), record=record)
-    if config:  # afterwards: a gateway that still used the server could store its data again
-        _delete_stored_data(config, name)
-    print_line(f"{escape_text(name)} is removed from {escape_text(str(file))}")
+    files = {
+        name: find_server_file(invocation, name, in_project) for name in names
+    }  # all exist, or none is removed
+    for name, file in files.items():
+        with changing_settings(invocation, file) as record:
+            unset_value(file, server_key(name), record=record)
+        if config:  # afterwards: a gateway that still used the server could store its data again
+            _delete_stored_data(config, name)
+        print_line(f"{escape_text(name)} is removed from {escape_text(str(file))}")
 
 
 def _delete_stored_data(config: Config, name: str) -> None:
@@ -206,34 +207,8 @@ def test(invocation: Invocation, names: tuple[str, ...], as_json: bool) -> int:
     elif not probes:
         print_line(_ALL_DISABLED if config.mcp.servers else _NO_SERVERS)
     else:
-        _print_probes(probes, whole=bool(names))
+        print_probes(probes, whole=bool(names))
     return EXIT_FAILED if any(each.problem for each in probes) else 0
-
-
-def _print_probes(probes: Sequence[ServerProbe], *, whole: bool) -> None:
-    print_table(
-        format_count(len(probes), "server"),
-        ("server", "state", "#tools", "#held", "protocol", "#seconds"),
-        (
-            (
-                each.name,
-                each.kind,
-                str(len(each.listing.tools)) if each.listing else "",
-                str(len(each.held) or ""),
-                each.listing.protocol if each.listing else "",
-                f"{each.seconds:.1f}" if each.listing else "",
-            )
-            for each in probes
-        ),
-        no_wrap="server",
-    )
-    for each in probes:
-        if each.problem:
-            print_line(f"[red]✗[/red] {escape_text(shorten_problem(each.problem))}")
-        if each.listing and (whole or each.held):
-            print_tools(each)
-        elif each.listing:
-            print_problems(each.name, each.listing.problems)
 
 
 def _probe_as_json(probe: ServerProbe) -> dict[str, Any]:

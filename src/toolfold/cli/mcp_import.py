@@ -28,6 +28,7 @@ from toolfold.cli.server_commands import (
     changing_settings,
     print_server,
     project_option,
+    read_new_listings,
     restrict_to_owner,
     server_key,
     settings_file,
@@ -127,6 +128,7 @@ def import_servers(
             for each in chosen:
                 _write_plan(each, target, config, in_project)
         imported = [each.candidate.name for each in chosen]
+        read_new_listings(invocation, imported, quiet=as_json)
         offer_to_allow(invocation, imported, allow=allow_destructive, ask=not yes, quiet=as_json)
     if as_json:
         print_json(_result_as_json(answers, plans, chosen))
@@ -248,7 +250,7 @@ def _prompt_for_plans(new: Sequence[_ImportPlan]) -> list[_ImportPlan]:
         )
     for _ in range(_MAX_ATTEMPTS):
         answer_text = click.prompt(
-            "Which servers to import? all, none, or numbers such as 1,3", default="none", err=True
+            "Which servers to import? all, none, or numbers such as 1,3", default="all", err=True
         )
         if (chosen := _parse_selection(answer_text, new)) is not None:
             return chosen
@@ -258,7 +260,7 @@ def _prompt_for_plans(new: Sequence[_ImportPlan]) -> list[_ImportPlan]:
 
 def _parse_selection(answer_text: str, new: Sequence[_ImportPlan]) -> list[_ImportPlan] | None:
     word = answer_text.strip().lower()
-    if word in ("all", "none", ""):
+    if word in ("all", "none"):
         return list(new) if word == "all" else []
     numbers = word.replace(",", " ").split()
     if not all(each.isdecimal() and 0 < int(each) <= len(new) for each in numbers):
@@ -353,7 +355,7 @@ def _print_result(chosen: Sequence[_ImportPlan], new: Sequence[_ImportPlan], fil
             print_line("nothing was imported.")
         return
     print_line(f"{format_count(len(chosen), 'server')} imported into {escape_text(str(file))}")
-    print_line("next: toolfold mcp test")
+    print_line("next: let a program use them with `toolfold connect PROGRAM`")
 
 
 def _result_as_json(

@@ -284,6 +284,27 @@ def probe_servers(config: Config, names: Sequence[str]) -> list[ServerProbe]:
         return list(threads.map(probe, names))
 
 
+def read_new_listings(invocation: Invocation, names: Sequence[str] = (), *, quiet: bool = False) -> None:
+    """Start the servers that never listed their tools, and store their lists for the first client.
+
+    `names` limits it to these servers. A server that cannot be started is reported; with `quiet`, nothing is
+    printed.
+    """
+    from toolfold.sources.mcp.listing_cache import ListingCache
+
+    config = invocation.load_config(quiet=True)
+    cache = ListingCache(config.paths.cache_dir / "mcp")
+    servers = config.mcp.servers if config.mcp.enabled else {}
+    new = [
+        name
+        for name, each in servers.items()
+        if each.enabled and (name in names or not names) and cache.read(name, each) is None
+    ]
+    probes = probe_servers(config, new) if new else []
+    if probes and not quiet:
+        print_probes(probes, whole=False)
+
+
 def _probe_server(pool: McpServers, name: str) -> ServerProbe:
     from toolfold.sources.mcp.faults import ServerFailed
 
@@ -295,6 +316,33 @@ def _probe_server(pool: McpServers, name: str) -> ServerProbe:
         return ServerProbe(name, problem=f"MCP server {name!r} could not be checked: {error}", kind="failed")
     seconds = next((each.seconds for each in pool.states() if each.name == name), 0.0)
     return ServerProbe(name, listing, pool.held_tools(name), seconds=seconds)
+
+
+def print_probes(probes: Sequence[ServerProbe], *, whole: bool) -> None:
+    """Print a table of tested servers and their problems; with `whole`, also all their tools."""
+    print_table(
+        format_count(len(probes), "server"),
+        ("server", "state", "#tools", "#held", "protocol", "#seconds"),
+        (
+            (
+                each.name,
+                each.kind,
+                str(len(each.listing.tools)) if each.listing else "",
+                str(len(each.held) or ""),
+                each.listing.protocol if each.listing else "",
+                f"{each.seconds:.1f}" if each.listing else "",
+            )
+            for each in probes
+        ),
+        no_wrap="server",
+    )
+    for each in probes:
+        if each.problem:
+            print_line(f"[red]✗[/red] {escape_text(shorten_problem(each.problem))}")
+        if each.listing and (whole or each.held):
+            print_tools(each)
+        elif each.listing:
+            print_problems(each.name, each.listing.problems)
 
 
 def print_tools(probe: ServerProbe) -> None:

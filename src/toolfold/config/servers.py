@@ -40,7 +40,6 @@ Credentials = Annotated[
     BeforeValidator(lambda value: lower_text(value).replace("_", "-") if isinstance(value, str) else value),
 ]
 ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9_-]{0,38}[A-Za-z0-9])?$")]
-GATEWAY_WAIT_S = 2.0
 TextMap = Annotated[dict[Text, Text], AfterValidator(FrozenDict)]
 
 
@@ -194,11 +193,10 @@ class McpSettings(Section):
         json_schema_extra=USER_ONLY,
     )
     wait_seconds: Number = Field(
-        default=5.0,
+        default=8.0,  # clients give a gateway ten seconds or more for its first answers
         ge=0,
         le=60,
-        description="How long opening a runtime waits for servers whose tools were never "
-        "listed before. If it is not set, a gateway waits two seconds.",
+        description="How long opening a runtime waits for servers whose tools were never listed before.",
         json_schema_extra={"in_project": "lowers"},
     )
     servers: Annotated[dict[ServerName, McpServerSettings], AfterValidator(FrozenDict)] = Field(
@@ -206,12 +204,6 @@ class McpSettings(Section):
         description="MCP servers, by name.",
         json_schema_extra={"grants": True},
     )
-
-    def listing_wait(self, *, behind_gateway: bool) -> float:
-        """Return the seconds to wait for a server's first tool list; by default, a gateway waits less."""
-        if behind_gateway and "wait_seconds" not in self.model_fields_set:
-            return min(self.wait_seconds, GATEWAY_WAIT_S)
-        return self.wait_seconds
 
 
 def parse_server_settings(value: Any) -> McpServerSettings:

@@ -336,9 +336,7 @@ class McpServers:
 
         A server that takes longer is not waited for again until it has listed its tools once.
         """
-        wait = (
-            self._config.mcp.listing_wait(behind_gateway=self._behind_gateway) if seconds is None else seconds
-        )
+        wait = self._config.mcp.wait_seconds if seconds is None else seconds
         starting, self._starting = self._starting, {}
         concurrent.futures.wait(starting.values(), timeout=wait)
         for name, start in starting.items():
@@ -441,7 +439,7 @@ class McpServers:
         if client and self._find_server(server).settings.credentials == "per-user":
             return []  # the cached lists belong to another user
         if start:
-            wait = self._config.mcp.listing_wait(behind_gateway=self._behind_gateway)
+            wait = self._config.mcp.wait_seconds
             return await self._run_on_loop(self._item_lists.get_items(server, method, wait))
         return self._item_lists.cached_items(server, method)
 
