@@ -55,7 +55,7 @@ from toolfold.retrieval.reranking import Reranker
 from toolfold.retrieval.search import Retriever
 from toolfold.retrieval.shared_vectors import SharedVectors
 from toolfold.retrieval.synonyms import Synonyms
-from toolfold.retrieval.vector_store import VECTOR_DIRECTORY, VectorFile
+from toolfold.retrieval.vector_store import VECTOR_DIRECTORY, VectorFile, VectorStore
 from toolfold.scheduled_jobs import ScheduledJobs
 from toolfold.scope import Toolsets
 from toolfold.skills import open_skill_library
@@ -279,6 +279,7 @@ def _build_retriever(
     head: Head = "light" if model == "light" else "encoder" if model == "embedded" else "text"
     embedder = _build_embedder(config, model)
     shared = None if database is None else SharedVectors(database)
+    store = shared or VectorFile(config.paths.cache_dir / VECTOR_DIRECTORY)
     # A caller that shows progress can wait for the whole index; a model's call cannot.
     max_wait_s = None if progress else max(config.tools.patience_seconds, _MIN_PATIENCE_S)
 
@@ -288,9 +289,9 @@ def _build_retriever(
     return Retriever(
         embedder,
         lambda: Ranker.shipped(ranker),
-        shared or VectorFile(config.paths.cache_dir / VECTOR_DIRECTORY),
+        store,
         progress=progress,
-        reranker=_build_reranker(config),
+        reranker=_build_reranker(config, store),
         synonyms=Synonyms(config.tools.synonyms),
         examples=_build_examples(config, database),
         need_classifier=lambda: NeedClassifier.shipped(head),
@@ -355,11 +356,11 @@ def _build_embedder(config: Config, name: str) -> Embedder:
     return MultilingualEmbedder() if name == "embedded" else _build_endpoint(config, name)
 
 
-def _build_reranker(config: Config) -> Reranker | None:
+def _build_reranker(config: Config, store: VectorStore) -> Reranker | None:
     settings = config.tools.tool_search.reranker
     if not settings.enabled:
         return None
-    return Reranker(EndpointEmbedder(settings.endpoint, settings.model), config.paths.cache_dir / "vectors")
+    return Reranker(EndpointEmbedder(settings.endpoint, settings.model), store)
 
 
 def _build_endpoint(config: Config, name: str) -> EndpointEmbedder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -29,10 +28,10 @@ from tests.retrieval.endpoint import (
 )
 from toolfold.model import Tool
 from toolfold.registry import Registry, Snapshot
-from toolfold.retrieval import reranking
 from toolfold.retrieval.embedding import EndpointEmbedder
 from toolfold.retrieval.reranking import SHORTLIST_SIZE, Reranker
 from toolfold.retrieval.search import Hit, Mode, Retriever
+from toolfold.retrieval.vector_store import FILE_NAME, VectorFile
 
 A, B, C = (make_tool(letter * 4) for letter in "abc")
 
@@ -56,7 +55,8 @@ class Clock:
 
 
 def reranker(server: Server, folder: Path | None, model: str = "m") -> Reranker:
-    return Reranker(EndpointEmbedder(server.url, model, timeout=60, clock=Clock()), folder)
+    store = VectorFile(folder) if folder else None
+    return Reranker(EndpointEmbedder(server.url, model, timeout=60, clock=Clock()), store)
 
 
 def order(reranker: Reranker, message: str, tools: Sequence[Tool]) -> list[str]:
@@ -176,7 +176,7 @@ def test_reranking_cache_written_by_concurrent_processes_stays_readable(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def learn(number: int) -> None:
-        second = Reranker(EndpointEmbedder(server.url, "m", timeout=60), tmp_path)
+        second = Reranker(EndpointEmbedder(server.url, "m", timeout=60), VectorFile(tmp_path))
         for each in range(5):
             second.similarities("a", [make_tool(f"a{number}x{each}")])
 
@@ -185,9 +185,11 @@ def test_reranking_cache_written_by_concurrent_processes_stays_readable(
         thread.start()
     for thread in threads:
         thread.join()
-    reranker(server, tmp_path).similarities("a", [A])
+    server.requests.clear()
+    names = [f"a{number}x{each}" for number in range(4) for each in range(5)]
+    reranker(server, tmp_path).similarities("a", [make_tool(name) for name in names])
+    assert server.received_texts == [["a"]]
     assert warnings(caplog) == []
-    assert [file.suffix for file in tmp_path.iterdir()] == [".npz"]
 
 
 def test_reranking_vector_cache_is_separate_for_each_embedding_model(server: Server, tmp_path: Path) -> None:
@@ -215,114 +217,18 @@ def test_tools_cached_for_reranking_are_embedded_again_if_the_vector_length_chan
     assert warnings(caplog) == []
 
 
-def cache_file(folder: Path) -> Path:
-    (file,) = folder.iterdir()
-    return file
-
-
-def foreign(file: Path) -> None:
-    np.savez(file, about=np.frombuffer(b'{"format": 1, "model": "another"}', np.uint8), keys=[], vectors=[])
-
-
-def pickled(file: Path) -> None:
-    np.savez(file, about=np.array([{"format": 1}], object), keys=[], vectors=[])
-
-
-def with_nan(file: Path) -> None:
-    with np.load(file) as stored:
-        parts = dict(stored)
-    parts["vectors"] = np.full_like(parts["vectors"], np.nan)
-    np.savez(file, **parts)
-
-
-def with_keys_missing(file: Path) -> None:
-    with np.load(file) as stored:
-        parts = dict(stored)
-    np.savez(file, **{**parts, "keys": parts["keys"][:1]})
-
-
-def compressed(file: Path) -> None:
-    with np.load(file) as stored:
-        parts = dict(stored)
-    np.savez_compressed(file, **parts, more=np.zeros(4_000_000, np.uint8))
-
-
-def fifo(file: Path) -> None:
-    file.unlink()
-    getattr(os, "mkfifo", Path.touch)(file)
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda file: file.write_bytes(b""),
-        lambda file: file.write_bytes(b"not an archive"),
-        lambda file: file.write_bytes(file.read_bytes()[:-200]),
-        foreign,
-        pickled,
-        with_nan,
-        with_keys_missing,
-        compressed,
-        fifo,
-    ],
-    ids=[
-        "empty",
-        "text",
-        "cut off",
-        "of another model",
-        "pickled",
-        "not numbers",
-        "keys missing",
-        "compressed",
-        "a pipe",
-    ],
-)
-def test_invalid_reranking_cache_file_is_ignored_with_a_warning_and_replaced(
-    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: object
+def test_damaged_file_of_vectors_for_reranking_is_replaced_with_one_warning(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     reranker(server, tmp_path).similarities("a", [A, B])
-    assert callable(spoil)
-    spoil(cache_file(tmp_path))
+    (tmp_path / FILE_NAME).write_bytes(b"not a database" * 100)
     server.requests.clear()
     assert order(reranker(server, tmp_path), "b", [A, B]) == ["bbbb", "aaaa"]
     assert len(server.received_texts) == 2
     (notice,) = warnings(caplog)
-    assert "cannot be used and are ignored" in notice
+    assert "cannot be used and is rebuilt" in notice
     reranker(server, tmp_path).similarities("b", [A, B])
     assert len(server.received_texts) == 3
-
-
-def test_reranking_cache_file_above_the_size_limit_is_not_read(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    reranker(server, tmp_path).similarities("a", [A])
-    monkeypatch.setattr(reranking, "MAX_VECTOR_FILE_BYTES", 100)
-    reranker(server, tmp_path).similarities("a", [A])
-    assert "larger than 100 bytes" in warnings(caplog)[0]
-
-
-def test_full_reranking_cache_drops_the_least_recently_used_tool_vectors(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reranking, "MAX_CACHED_VECTORS", 2)
-    second = reranker(server, tmp_path)
-    second.similarities("a", [A, B])
-    second.similarities("a", [A])
-    second.similarities("a", [C])
-    server.requests.clear()
-    again = reranker(server, tmp_path)
-    again.similarities("a", [A, C])
-    assert server.received_texts == [["a"]]
-    again.similarities("a", [B])
-    assert server.received_texts[1:] == [["a"], ["user bbbb"]]
-
-
-def test_number_of_reranking_cache_files_for_different_models_is_limited(
-    server: Server, tmp_path: Path
-) -> None:
-    for number in range(reranking.MAX_CACHE_FILES + 3):
-        reranker(server, tmp_path, f"m{number}").similarities("a", [A])
-    assert len(list(tmp_path.iterdir())) == reranking.MAX_CACHE_FILES
 
 
 def test_reranking_continues_with_one_warning_if_its_vector_cache_cannot_be_written(
@@ -334,7 +240,7 @@ def test_reranking_continues_with_one_warning_if_its_vector_cache_cannot_be_writ
     second.similarities("a", [A])
     assert order(second, "b", [A, B]) == ["bbbb", "aaaa"]
     (notice,) = warnings(caplog)
-    assert "cannot be cached" in notice
+    assert "cannot be stored" in notice
 
 
 # Failures
@@ -516,7 +422,6 @@ def test_runtime_reranks_with_the_service_from_the_settings_and_caches_its_vecto
     assert tools
     assert all(text.startswith("search_document: ") for batch in tools for text in batch)
     assert server.requests[0][2]["model"] == "nomic-embed-text-v2-moe"
-    assert list((runtime.config.paths.cache_dir / "vectors").glob("*.npz"))
 
 
 def test_reranking_service_that_is_disabled_in_the_settings_gets_no_request(
