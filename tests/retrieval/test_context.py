@@ -14,6 +14,7 @@ from toolfold.retrieval.context import (
     Context,
     ContextRanker,
     Cues,
+    asks_to_notify,
     is_agreement,
     merge_with_message,
     resolve_repetition,
@@ -114,6 +115,36 @@ def test_message_about_a_new_topic_still_finds_its_best_tool_after_an_unrelated_
     found = retriever.answer(tools, message, mode="hybrid", limit=8, context=context)
     assert best in [hit.name for hit in found.hits]
     assert found.needed(DEFAULT_NEED_THRESHOLD)
+
+
+@check_cases(
+    "message", ["Let her know.", "Great, and let her know.", "Then inform the team", "Mail that to Kofi."]
+)
+def test_request_to_notify_somebody_finds_messaging_tools_and_keeps_those_of_the_topic(
+    retriever: Retriever, tools: Snapshot, message: str
+) -> None:
+    context = Context(("has Mrs. Lindqvist's order gone out?",), ("brightcart_getOrder",))
+    found = retriever.answer(tools, message, mode="hybrid", limit=8, context=context)
+    names = {hit.name for hit in found.hits}
+    assert found.needed(DEFAULT_NEED_THRESHOLD)
+    assert names & {"larkpost_send_message", "murmur_messages_post"}
+    assert any(name.startswith("brightcart_") for name in names)
+
+
+@check_cases("message", ["let me know", "tell me a joke", "you write well", "thanks for the e-mail", "text"])
+def test_remark_with_a_word_for_messages_is_no_request_to_notify_somebody(message: str) -> None:
+    assert not asks_to_notify(message)
+
+
+def test_question_that_needs_a_tool_by_itself_needs_it_after_other_topics(
+    retriever: Retriever, tools: Snapshot
+) -> None:
+    earlier = "how much money do I have left?", "will it rain in Bergen on Saturday?"
+    context = Context(earlier, ("tillerbank_get_account_positions", "wayfern_weather-forecast"))
+    alone = retriever.answer(tools, "What song is playing?", mode="hybrid", limit=8)
+    found = retriever.answer(tools, "What song is playing?", mode="hybrid", limit=8, context=context)
+    assert found.need >= alone.need >= DEFAULT_NEED_THRESHOLD
+    assert "tunepocket_getNowPlaying" in [hit.name for hit in found.hits]
 
 
 def test_nonexistent_tool_in_the_conversation_history_does_not_change_the_search_result(

@@ -42,6 +42,7 @@ MAX_AGREEMENT_CHARS = 60
 MAX_REPETITION_CHARS = 120
 MAX_REPETITION_WORDS = 4
 MAX_CONTINUATION_WORDS = 3
+MIN_QUESTION_WORDS = 2
 NEED_BUCKETS = 4_096
 _AGE_DECAY = 0.7
 _OWN_SHARES = ((8, 0.75), (6, 0.5), (4, 0.25))  # words of its own → share of the message's own ranking
@@ -93,6 +94,17 @@ _CLOSING_WORDS = re.compile(
     r"|спасибо|пока|dziękuję|teşekkür\w*)\b|谢|再见|ありがと|さようなら|감사|고마",
     re.IGNORECASE,
 )
+_NOTIFICATION = re.compile(
+    r"(?:^|[.,;!]|\b(?:and|then|also|please|now|und|et|y))\W*(?:please )?"
+    r"(?:let (?!me\b|us\b|it\b)[\w' -]{1,40} know\b"
+    r"|(?:tell|inform|notify|ping|warn|text|message|e?-?mail) (?!me\b|us\b|a\b|an\b)\w"
+    r"|(?:write|give|send|drop) (?:him|her|them)\b|drop [\w' -]{1,40} a (?:line|note)\b"
+    r"|sag\w* [\w -]{1,40} bescheid|informier\w*|benachrichtig\w*|pr[ée]vien\w*|dis-le"
+    r"|av[ií]sa\w*|avvisa\w*)",
+    re.IGNORECASE,
+)
+MAX_NOTIFICATION_CHARS = 120
+MESSAGING_REQUESTS = ("send an e-mail to somebody", "send a chat message to somebody")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +181,17 @@ class Cues:
 def is_agreement(message: str) -> bool:
     """Return True if a message only expresses agreement, such as "yes, go ahead"."""
     return len(message) <= MAX_AGREEMENT_CHARS and _ONLY_AGREEMENT.fullmatch(message) is not None
+
+
+def asks_to_notify(message: str) -> bool:
+    """Return True if a short message asks to tell somebody what was said before: "let her know"."""
+    return len(message) <= MAX_NOTIFICATION_CHARS and _NOTIFICATION.search(message) is not None
+
+
+def is_own_question(message: str) -> bool:
+    """Return True if a message is a question that says itself what it is about."""
+    asked = message.rstrip(" \"')").endswith(("?", "？"))
+    return asked and Cues.of(message).own_words >= MIN_QUESTION_WORDS
 
 
 def resolve_repetition(message: str, context: Context) -> tuple[str, Context]:

@@ -20,6 +20,7 @@ from toolfold.model import Tool
 from toolfold.registry import Snapshot
 from toolfold.retrieval.context import (
     MAX_EARLIER_MESSAGES,
+    MESSAGING_REQUESTS,
     NO_CONTEXT,
     Context,
     ContextInput,
@@ -27,7 +28,9 @@ from toolfold.retrieval.context import (
     Cues,
     EarlierMessages,
     UsedTools,
+    asks_to_notify,
     context_features,
+    is_own_question,
     merge_with_message,
     need_features,
     resolve_repetition,
@@ -195,10 +198,15 @@ class Searcher:
             # Without known calls the network lacks its main evidence, so the words decide.
             if not ranked.given.used.positions and Cues.of(message).continues:
                 return SearchResult(hits, 1.0, found.probable)
+            if asks_to_notify(message):
+                return SearchResult(hits, 1.0, found.probable)
             row = need_features(ranked.scores, ranked.rows, need)
-            need = self._context_ranker().need_probability(
+            in_context = self._context_ranker().need_probability(
                 message, row, dense=bool(whole.legs.dense), states=whole.states
             )
+            # A question on a new topic has little in common with the conversation. Remarks look alike, so
+            # for other messages the conversation decides.
+            need = max(need, in_context) if is_own_question(message) else in_context
         return SearchResult(hits, need, found.probable)
 
     def search(
@@ -246,6 +254,12 @@ class Searcher:
     ) -> _IndexSearch:
         whole, *parts = self._score_legs(index, message, mode, grant)
         ranked_in_context = self._rank_in_context(index, whole, mode, grant, context)
+        if whole.legs.dense and context and asks_to_notify(message):
+            vectors = self._read_earlier(index, MESSAGING_REQUESTS)
+            parts += [
+                _hybrid_query(index, text, vector, grant)
+                for text, vector in zip(MESSAGING_REQUESTS, vectors, strict=False)
+            ]
         alone, scores = self._rank_with_scores(index, whole, mode)
         first = alone
         if ranked_in_context is not None:
@@ -416,9 +430,11 @@ class Searcher:
         self._recent_encoding = (message, *parts), encoding
         self._keep_vector(message, encoding.vectors[0])
         before = self._read_earlier(None, earlier)
-        combined = [(encoding.vectors[0] + before[0]) * np.float32(0.5)] if before else []
+        more = [(encoding.vectors[0] + before[0]) * np.float32(0.5)] if before else []
+        if context and asks_to_notify(message):
+            more += self._read_earlier(None, MESSAGING_REQUESTS)
         return MessageLookup(
-            message, parts, encoding.vectors, earlier_vectors=[*before, *combined], used=context.used
+            message, parts, encoding.vectors, earlier_vectors=[*before, *more], used=context.used
         )
 
     def _encode(
