@@ -162,6 +162,8 @@ class ScriptedServer:
     def __init__(self) -> None:
         self.requests: list[tuple[str, Json, dict[str, str]]] = []
         self.failures: list[tuple[int, dict[str, str], Json]] = []
+        self.stream_errors: list[Json] = []
+        """Errors reported in streams, after the status 200."""
         self.url = ""
 
     def answer(self, handler: BaseHTTPRequestHandler, path: str, body: Json) -> None:
@@ -170,9 +172,13 @@ class ScriptedServer:
             _send(handler, status, json.dumps(problem), headers)
         elif body.get("stream"):
             named = path != "chat/completions"
+            events = STREAMS[path]()
+            if self.stream_errors:
+                problem = self.stream_errors.pop(0)
+                events = [{"type": "error", **(problem if path == "responses" else {"error": problem})}]
             lines = [
                 (f"event: {event['type']}\n" if named else "") + f"data: {json.dumps(event)}\n\n"
-                for event in STREAMS[path]()
+                for event in events
             ]
             end = "" if named else "data: [DONE]\n\n"
             _send(handler, 200, "".join(lines) + end, {"content-type": "text/event-stream"})

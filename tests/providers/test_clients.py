@@ -16,6 +16,7 @@ from tests.providers.scripted_server import ScriptedServer, serve_models
 from toolfold import Agent, AgentLimits
 from toolfold.config import Config, load_config
 from toolfold.errors import ConfigError
+from toolfold.model import Json
 from toolfold.providers import DIALECTS, DialectName
 from toolfold.providers.client import ModelClient, RetryPolicy, call_model, translate_error
 from toolfold.providers.errors import ProviderError
@@ -132,6 +133,64 @@ async def test_permanent_provider_errors_such_as_an_invalid_key_are_classified_a
         await call(client)
     assert (caught.value.kind, len(server.requests)) == (kind, 1)
     assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "status", "problem"),
+    [
+        # OpenAI, and Groq with the same code
+        ("openai", 400, {"message": "Please shorten it.", "code": "context_length_exceeded"}),
+        # OpenRouter quotes the error of another provider
+        (
+            "openai",
+            400,
+            {
+                "message": "Provider returned error",
+                "code": 400,
+                "metadata": {"raw": "x" * 2_000 + "prompt is too long"},
+            },
+        ),
+        # llama.cpp
+        ("openai", 400, {"code": 400, "message": "Too long.", "type": "exceed_context_size_error"}),
+        # Anthropic
+        ("anthropic", 413, {"type": "request_too_large", "message": "Request exceeds the maximum size"}),
+        # errors inside of a stream: OpenAI, OpenRouter, vLLM, llama.cpp, Anthropic
+        ("openai", 200, {"message": "Please shorten it.", "code": "context_length_exceeded"}),
+        ("openai", 200, {"message": "This endpoint's maximum context length is 8192 tokens", "code": 400}),
+        ("openai", 200, {"message": "Too long.", "code": 400, "type": "exceed_context_size_error"}),
+        ("responses", 200, {"message": "Please shorten it.", "code": "context_length_exceeded"}),
+        ("anthropic", 200, {"type": "invalid_request_error", "message": "prompt is too long: 9 > 8"}),
+    ],
+)
+async def test_overflow_is_recognised_by_code_and_in_streams_and_not_retried(
+    tmp_path: Path, server: ScriptedServer, dialect: DialectName, status: int, problem: Json
+) -> None:
+    if status == 200:
+        server.stream_errors = [problem]
+    else:
+        server.failures = [(status, {}, {"error": problem})]
+    client = build_client(ModelName("test", "m-1"), make_config(tmp_path, server, dialect))
+    with pytest.raises(ProviderError) as caught:
+        await call(client)
+    assert (caught.value.kind, len(server.requests)) == ("context_length", 1)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "problem", "kind"),
+    [
+        ("openai", {"message": "The server is busy", "code": 503}, "overloaded"),
+        ("openai", {"message": "Something broke"}, "server"),
+        ("anthropic", {"type": "overloaded_error", "message": "Overloaded"}, "overloaded"),
+    ],
+)
+async def test_other_errors_in_streams_are_retried(
+    tmp_path: Path, server: ScriptedServer, dialect: DialectName, problem: Json, kind: str
+) -> None:
+    server.stream_errors = [problem] * 4
+    client = build_client(ModelName("test", "m-1"), make_config(tmp_path, server, dialect))
+    with pytest.raises(ProviderError) as caught:
+        await call(client)
+    assert (caught.value.kind, len(server.requests)) == (kind, 4)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

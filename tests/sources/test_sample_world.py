@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import json
 import random
@@ -428,6 +429,21 @@ def test_created_changed_and_deleted_records_are_visible_in_look_ups() -> None:
 )
 def test_look_ups_find_what_people_mention(name: str, args: Json, expected: list[Any]) -> None:
     assert [each["id"] for each in list_records(World().call(name, args))] == expected
+
+
+def test_dates_of_the_services_are_moved_with_the_current_day() -> None:
+    services = SampleServices(datetime.date(2026, 11, 18))  # 229 days after that of the data
+    week = {"from": "2026-11-23T00:00:00Z", "to": "2026-11-25T00:00:00Z"}
+    events = {each["id"]: each["start"] for each in services.call("almanac", "listEvents", week)["events"]}
+    assert events == {"evt-1": "2026-11-24T10:00:00Z"}
+    moved = {"eventId": "evt-1", "newStart": "2027-01-02T15:00:00Z"}
+    services.call("almanac", "rescheduleEvent", moved)
+    event = services.call("almanac", "getEvent", {"eventId": "evt-1"})["event"]
+    assert (event["start"], event["end"]) == ("2027-01-02T15:00:00Z", "2027-01-02T16:00:00Z")
+    payslips = services.call("greenroom", "list_payslips", {})["payslips"]
+    assert [each["month"] for each in payslips] == ["2026-10", "2026-06"]
+    found = services.call("greenroom", "fetch_payslip", {"statement_id": "pay-2026-10"})
+    assert found["payslip"]["id"] == "pay-2026-10"
 
 
 def test_rescheduled_event_has_its_new_start_and_end() -> None:

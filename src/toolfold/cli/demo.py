@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import shlex
 import shutil
@@ -100,13 +101,14 @@ def open_demo_runtime(
         env |= {
             each: models.environment[each] for each in list_variables(models) if each in models.environment
         }
-    overrides = [*overrides, "tools.selection=hybrid", "tools.tool_search=off", "plugins.enabled=false"]
+    overrides = [*overrides, "tools.selection=hybrid", "tools.tool_search=on", "plugins.enabled=false"]
     overrides += [f"files.workspace={directory}", "tools.patience_seconds=60"]
     config = load_config(project=directory, env=env, overrides=overrides)
     if models is not None:
         config = config.model_copy(update={"providers": models.providers})
     runtime = open_runtime(config, build_index=False, **handlers)
-    runtime.registry.add_all(sample_catalog())
+    # The agent is told the date of today, so the meetings of this week must be in this week.
+    runtime.registry.add_all(sample_catalog(datetime.date.today()))
     return runtime
 
 

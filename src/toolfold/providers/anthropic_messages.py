@@ -21,7 +21,7 @@ from toolfold.providers.dialect import (
     simplify_schema,
     split_search_result,
 )
-from toolfold.providers.errors import ProblemKind, ProviderError, classify_status
+from toolfold.providers.errors import read_stream_error
 from toolfold.providers.model_table import default_output_tokens
 from toolfold.providers.reply import (
     INTERRUPTED_TEXT,
@@ -46,16 +46,6 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "refusal": "refusal",
-}
-_ERROR_KINDS: dict[str, ProblemKind] = {
-    "overloaded_error": "overloaded",
-    "rate_limit_error": "rate_limit",
-    "authentication_error": "authentication",
-    "permission_error": "permission",
-    "invalid_request_error": "bad_request",
-    "request_too_large": "context_length",
-    "not_found_error": "not_found",
-    "timeout_error": "timeout",
 }
 _PROVIDER_CALLS = ("server_tool_use", "mcp_tool_use")
 """Blocks with calls that the provider runs itself."""
@@ -215,7 +205,7 @@ class _AnthropicReplyReader(ReplyReader):
                 reason = text_of((event.get("delta") or {}).get("stop_reason"))
                 self._finish = _FINISH_REASONS.get(reason, self._finish)
             case "error":
-                raise _stream_error(event.get("error"))
+                raise read_stream_error(event.get("error"))
 
     def read_message(self, message: Json) -> None:
         """Extract the token usage and the stop reason from an Anthropic message object."""
@@ -337,15 +327,6 @@ def _read_usage(usage: Json) -> Usage:
 def _index_of(event: Json) -> int:
     index = event.get("index")
     return index if isinstance(index, int) else 0
-
-
-def _stream_error(error: Any) -> ProviderError:
-    details = error if isinstance(error, Mapping) else {}
-    message = text_of(details.get("message")) or "the provider reported an error without a message"
-    kind = _ERROR_KINDS.get(text_of(details.get("type")), "server")
-    if kind == "bad_request":
-        kind = classify_status(400, message)
-    return ProviderError(message, kind=kind)
 
 
 def find_references(messages: Sequence[Message]) -> set[str]:

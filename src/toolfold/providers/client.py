@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from toolfold.model import Json, make_json_encodable
 from toolfold.providers.dialect import Dialect
-from toolfold.providers.errors import ProviderError, classify_status
+from toolfold.providers.errors import ProviderError, classify_status, read_stream_error
 from toolfold.providers.reply import Delta, ModelRequest, Reply, ReplyReader
 
 log = logging.getLogger(__name__)
@@ -257,19 +257,21 @@ async def _collect_models(client: Any, errors: Any) -> list[Json]:
 
 def translate_error(error: Any, errors: Any) -> ProviderError:
     """Convert an exception of a provider's package to a ProviderError."""
-    message = " ".join(str(getattr(error, "message", "") or error).split())[:MAX_ERROR_CHARS]
+    text = " ".join(str(getattr(error, "message", "") or error).split())
     if isinstance(error, errors.APITimeoutError):
         return ProviderError("the provider did not answer in time", kind="timeout")
     if isinstance(error, errors.APIConnectionError):
         return ProviderError(_describe_connection_error(error), kind="connection")
     status = getattr(error, "status_code", None)
-    if status is None:
-        return ProviderError(message, kind="server")
-    retry_after = _read_retry_after(error.response.headers)
     body = getattr(error, "body", None)
-    codes = [str(body.get(key) or "") for key in ("code", "type")] if isinstance(body, dict) else []
-    kind = classify_status(status, " ".join([message, *codes]))
-    return ProviderError(message, kind=kind, retry_after_s=retry_after, status=status)
+    details = body if isinstance(body, dict) else {"message": text}
+    if status is None or status < 400:
+        return read_stream_error(details.get("error") or details)
+    # OpenRouter quotes the error of the provider behind it in `metadata`.
+    codes = [str(details.get(key) or "") for key in ("code", "type", "metadata")]
+    kind = classify_status(status, " ".join([text, *codes]))
+    retry_after = _read_retry_after(error.response.headers)
+    return ProviderError(text[:MAX_ERROR_CHARS], kind=kind, retry_after_s=retry_after, status=status)
 
 
 def _describe_connection_error(error: Any) -> str:

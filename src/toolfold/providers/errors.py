@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from toolfold.errors import ToolfoldError
 
@@ -46,6 +47,18 @@ _OVERFLOW = re.compile(
 )
 """How providers and servers say that the input, or input and output together, exceed the context window."""
 _OVERFLOW_STATUSES = frozenset({400, 413, 422, 429, 500})
+_LABELS = {
+    "overloaded": 529,
+    "rate_limit": 429,
+    "authentication": 401,
+    "permission": 403,
+    "too_large": 413,
+    "not_found": 404,
+    "timeout": 408,
+    "invalid": 400,
+}
+"""HTTP statuses of errors in streams, by a part of the error's code or type."""
+MAX_CLASSIFIED_CHARS = 20_000
 
 
 class ProviderError(ToolfoldError):
@@ -70,7 +83,8 @@ class ProviderError(ToolfoldError):
 
 def classify_status(status: int, message: str = "") -> ProblemKind:
     """Return the error kind for a provider's HTTP status and error message."""
-    if status == 413 or (status in _OVERFLOW_STATUSES and _OVERFLOW.search(message)):
+    text = message[:MAX_CLASSIFIED_CHARS]
+    if status == 413 or (status in _OVERFLOW_STATUSES and _OVERFLOW.search(text)):
         return "context_length"
     known: dict[int, ProblemKind] = {
         401: "authentication",
@@ -83,3 +97,14 @@ def classify_status(status: int, message: str = "") -> ProblemKind:
         529: "overloaded",
     }
     return known.get(status, "server" if status >= 500 else "bad_request")
+
+
+def read_stream_error(error: Any) -> ProviderError:
+    """Return the error that a provider reports as JSON inside of a stream, after the HTTP status 200."""
+    details = error if isinstance(error, Mapping) else {"message": error}
+    message = str(details.get("message") or "the provider reported an error without a message")
+    labels = [str(details.get(key) or "").lower() for key in ("code", "status", "type")]
+    numbers = [int(label) for label in labels if re.fullmatch(r"[45][0-9]{2}", label)]
+    named = [status for part, status in _LABELS.items() if any(part in label for label in labels)]
+    status = (numbers + named + [500])[0]
+    return ProviderError(message, kind=classify_status(status, " ".join([message, *labels])), status=status)

@@ -19,7 +19,7 @@ from toolfold.providers.dialect import (
     select_mappings,
     simplify_schema,
 )
-from toolfold.providers.errors import ProviderError, classify_status
+from toolfold.providers.errors import read_stream_error
 from toolfold.providers.reply import (
     INTERRUPTED_TEXT,
     Delta,
@@ -162,7 +162,7 @@ class _ChatReplyReader(ReplyReader):
 
     def feed(self, event: Json) -> Iterator[Delta]:
         if error := event.get("error"):
-            raise _stream_error(error)
+            raise read_stream_error(error)
         self._model = text_of(event.get("model")) or self._model
         if isinstance(event.get("usage"), Mapping):
             self._usage = _read_usage(event["usage"])
@@ -245,14 +245,6 @@ def _read_usage(usage: Mapping[str, Any]) -> Usage:
         cached_tokens=count_of(usage, "prompt_tokens_details", "cached_tokens"),
         reasoning_tokens=count_of(usage, "completion_tokens_details", "reasoning_tokens"),
     )
-
-
-def _stream_error(error: Any) -> ProviderError:
-    details = error if isinstance(error, Mapping) else {"message": str(error)}
-    message = text_of(details.get("message")) or "the provider reported an error without a message"
-    code = details.get("code") or details.get("status")
-    status = int(str(code)) if str(code).isdecimal() else 500
-    return ProviderError(message, kind=classify_status(status, message), status=status)
 
 
 def _render_image(image: Media) -> Json:

@@ -24,7 +24,7 @@ from toolfold.providers.dialect import (
     simplify_schema,
     split_search_result,
 )
-from toolfold.providers.errors import ProviderError, classify_status
+from toolfold.providers.errors import read_stream_error
 from toolfold.providers.reply import (
     INTERRUPTED_TEXT,
     Delta,
@@ -204,7 +204,9 @@ class _ResponsesReplyReader(ReplyReader):
             case "response.completed" | "response.incomplete":
                 self._read_response(event.get("response") or {})
             case "response.failed" | "error":
-                raise _stream_error(event)
+                raise read_stream_error(
+                    (event.get("response") or {}).get("error") or event.get("error") or event
+                )
 
     def _read_response(self, response: Json) -> None:
         self._model = text_of(response.get("model"))
@@ -293,14 +295,6 @@ def _read_usage(usage: Json) -> Usage:
 def _index_of(event: Json) -> int:
     index = event.get("output_index")
     return index if isinstance(index, int) else 0
-
-
-def _stream_error(event: Json) -> ProviderError:
-    details: Any = (event.get("response") or {}).get("error") or event.get("error") or event
-    message = text_of(details.get("message")) or "the provider reported an error without a message"
-    code = text_of(details.get("code"))
-    status = 429 if "rate_limit" in code else 400 if "invalid" in code or "context_length" in code else 500
-    return ProviderError(message, kind=classify_status(status, f"{code} {message}"), status=status)
 
 
 def _as_native_search(tool: Json) -> Json:

@@ -7,6 +7,7 @@ called, on simulated services.
 
 from __future__ import annotations
 
+import datetime
 import io
 from dataclasses import replace
 from importlib.resources import files
@@ -30,12 +31,13 @@ def parse_catalog(content: bytes, *, where: str) -> list[Tool]:
     return list(parse_json_lines(io.BytesIO(content), _parse_entry, where=where))
 
 
-def sample_catalog() -> list[Tool]:
+def sample_catalog(today: datetime.date | None = None) -> list[Tool]:
     """Return the sample catalog shipped with the package: fictional services for trying out tool search.
 
-    The tools can be called. They work on sample data in memory, which starts anew with each catalog.
+    The tools can be called. They work on sample data in memory, which starts anew with each catalog. `today`
+    is the current date of the services; by default, that of the sample data.
     """
-    services = SampleServices()
+    services = SampleServices(today)
 
     def parse(entry: Any) -> Tool:
         tool = _parse_entry(entry)

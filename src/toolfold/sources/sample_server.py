@@ -6,6 +6,7 @@ fast. Its data is in memory and starts anew with each process.
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from collections.abc import Collection
@@ -44,7 +45,7 @@ class SampleServer:
             raise ConfigError(
                 f"there is no sample service {unknown[0]!r}. The services are {', '.join(known)}."
             )
-        self._services = SampleServices()
+        self._services = SampleServices(datetime.date.today())
         self._single = len(set(services)) == 1
         self._tools = {
             self._name_tool(tool): tool for tool in tools if tool.source.name in (services or known)

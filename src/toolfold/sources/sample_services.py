@@ -1,32 +1,43 @@
 """Simulated services for the tools of the sample catalog: one consistent world in memory.
 
-The same calls always give the same results. Every result says that it is sample data; nothing leaves the
-process. `sample/services.json` has the records of each service and what its tools do with them.
+The same calls always give the same results, apart from the dates. Every result says that it is sample data;
+nothing leaves the process. `sample/services.json` has the records of each service and what its tools do with them.
 """
 
 from __future__ import annotations
 
 import copy
+import datetime
 import json
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Any
 
+from toolfold.errors import CallError
 from toolfold.model import Json
 from toolfold.sources.sample_actions import ACTIONS
+from toolfold.sources.sample_queries import NOW
 from toolfold.sources.sample_records import SampleCall, ServiceRecords, ToolRules
 
 SAMPLE_NOTE = "sample data: no real service was used"
 
 _DRY_RUN = frozenset({"dry_run", "simulate"})
+_DATE = re.compile(r"(?<!\d)(\d{4})-(\d{2})(?:-(\d{2}))?(?!\d)")
 
 
 class SampleServices:
-    """All simulated services of the sample catalog with their records. Thread-safe."""
+    """All simulated services of the sample catalog with their records. Thread-safe.
 
-    def __init__(self) -> None:
+    `today` is the current date for callers, who see every date of the sample data moved accordingly. By
+    default it is the date of the sample data.
+    """
+
+    def __init__(self, today: datetime.date | None = None) -> None:
         self._services: dict[str, SampleService] | None = None
+        self._own_today = datetime.date.fromisoformat(NOW[:10])
+        self._today = today or self._own_today
         self._lock = threading.Lock()
 
     def call(self, service: str, tool: str, args: Json) -> Json:
@@ -34,7 +45,35 @@ class SampleServices:
         with self._lock:
             if self._services is None:
                 self._services = _load_services()
-            return {**self._services[service].call(tool, args), "note": SAMPLE_NOTE}
+            own_args = _move_dates(args, self._today, self._own_today)
+            try:
+                result = self._services[service].call(tool, own_args)
+            except CallError as error:
+                message = _move_dates(str(error), self._own_today, self._today)
+                raise CallError(message, **error.details) from None
+            return {**_move_dates(result, self._own_today, self._today), "note": SAMPLE_NOTE}
+
+
+def _move_dates(value: Any, old: datetime.date, new: datetime.date) -> Any:
+    """Return JSON data with each date and month moved as far as the new date is from the old one."""
+    if old == new:
+        return value
+    if isinstance(value, dict):
+        return {key: _move_dates(each, old, new) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_move_dates(each, old, new) for each in value]
+
+    def move(found: re.Match[str]) -> str:
+        year, month, day = found.groups()
+        try:
+            if day:
+                return str(datetime.date.fromisoformat(found[0]) + (new - old))
+            months = (int(year) + new.year - old.year) * 12 + int(month) - 1 + new.month - old.month
+            return str(datetime.date(months // 12, months % 12 + 1, 1))[:7]
+        except (ValueError, OverflowError):  # digits that are not a date
+            return found[0]
+
+    return _DATE.sub(move, value) if isinstance(value, str) else value
 
 
 def _load_services() -> dict[str, SampleService]:
