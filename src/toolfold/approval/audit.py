@@ -102,7 +102,7 @@ class AuditLog(DecisionLog):
     def read_entries(self, limit: int | None = None) -> list[Json]:
         entries: list[Json] = []
         for file in self._files_newest_first():
-            entries[:0] = list(_parse_lines(_read_file_lines(file)))
+            entries[:0] = list(parse_lines(_read_file_lines(file)))
             if limit is not None and len(entries) >= limit:
                 break
         return entries if limit is None else entries[len(entries) - min(limit, len(entries)) :]
@@ -269,11 +269,12 @@ def _read_file_lines(file: Path) -> list[str]:
         return []
 
 
-def _parse_lines(lines: Iterable[str]) -> Iterator[Json]:
+def parse_lines(lines: Iterable[str]) -> Iterator[Json]:
+    """Return the entries in lines of an audit log; invalid lines are skipped."""
     for line in lines:
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(entry, dict):
             yield entry

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable
 
-from toolfold.approval.audit import DecisionLog
+from toolfold.approval.audit import DecisionLog, parse_lines
 from toolfold.approval.hash_chain import START, Link, seal_entry
 from toolfold.database import Database, RowCursor
 from toolfold.model import Json
@@ -36,7 +35,7 @@ class SharedAuditLog(DecisionLog):
             "SELECT line FROM audit ORDER BY number DESC LIMIT %s",
             (MAX_SHARED_ENTRIES if limit is None else limit,),
         )
-        return [json.loads(row["line"]) for row in reversed(rows)]
+        return list(parse_lines(row["line"] for row in reversed(rows)))
 
     def _append(self, entry: Json) -> None:
         def append(cursor: RowCursor) -> None:

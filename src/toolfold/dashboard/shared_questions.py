@@ -12,9 +12,10 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from toolfold.database import Database, DatabaseError, RowCursor
-from toolfold.model import Json, make_encodable
+from toolfold.model import Json, make_encodable, read_json
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +23,14 @@ SYNC_INTERVAL_S = 3.0
 LIFETIME_S = 12.0
 """Time after which questions and pages of a replica that no longer renews them are ignored."""
 MAX_REMOTE_QUESTIONS = 200
+MAX_DESCRIPTION_BYTES = 200_000
 CLOSE_TIMEOUT_S = 10.0
+_FIELDS: dict[str, type] = {
+    **dict.fromkeys(("tool", "emoji", "session", "command", "part", "reason", "severity", "category"), str),
+    **dict.fromkeys(("also", "rules", "answers"), list),
+    "at": float,
+}
+"""Types of the fields of a description that pages show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +111,8 @@ class SharedQuestions:
                 " FOR UPDATE",
                 (question_id,),
             ).fetchone()
-            if row is None or answer not in json.loads(row["answers"]):
+            offered = None if row is None else _parse_json(row["answers"])
+            if not isinstance(offered, list) or answer not in offered:
                 return False
             cursor.execute("UPDATE questions SET answer = %s WHERE id = %s", (answer, question_id))
             return True
@@ -142,29 +151,36 @@ class SharedQuestions:
         with self._lock:
             own = dict(self._own)
         is_open = self._is_page_open()
-        rows, has_other_pages = self._database.run(lambda cursor: self._exchange(cursor, own, is_open))
+        answers, remote, has_other_pages = self._database.run(
+            lambda cursor: self._exchange(cursor, own, is_open)
+        )
         self._state = _State(
-            remote=[json.loads(row["description"]) for row in rows if row["replica"] != self._replica],
+            remote=[found for row in remote if (found := _parse_description(row))],
             has_other_pages=has_other_pages,
         )
-        for row in rows:
-            if row["replica"] == self._replica and row["answer"] is not None:
-                self._answer_own(row["id"], row["answer"])
+        for row in answers:
+            self._answer_own(row["id"], row["answer"])
 
     def _exchange(
         self, cursor: RowCursor, own: Mapping[str, _OwnQuestion], is_open: bool
-    ) -> tuple[list[Json], bool]:
+    ) -> tuple[list[Json], list[Json], bool]:
+        """Store the state of this replica; return answers to its questions, and the state of the others."""
         self._write_questions(cursor, own)
         self._write_page(cursor, is_open)
-        rows = cursor.execute(
-            "SELECT id, replica, description, answer FROM questions WHERE expires > now()"
-            " AND (answer IS NULL OR replica = %s) ORDER BY asked LIMIT %s",
-            (self._replica, MAX_REMOTE_QUESTIONS),
+        answers = cursor.execute(
+            "SELECT id, answer FROM questions WHERE expires > now() AND answer IS NOT NULL"
+            " AND replica = %s AND id = ANY(%s)",
+            (self._replica, list(own)),
+        ).fetchall()
+        remote = cursor.execute(
+            "SELECT id, description FROM questions WHERE expires > now() AND answer IS NULL"
+            " AND replica != %s AND octet_length(description) <= %s ORDER BY asked LIMIT %s",
+            (self._replica, MAX_DESCRIPTION_BYTES, MAX_REMOTE_QUESTIONS),
         ).fetchall()
         pages = cursor.execute(
             "SELECT 1 FROM open_pages WHERE expires > now() AND replica != %s LIMIT 1", (self._replica,)
         ).fetchall()
-        return rows, bool(pages)
+        return answers, remote, bool(pages)
 
     def _write_questions(self, cursor: RowCursor, own: Mapping[str, _OwnQuestion]) -> None:
         """Store new approval questions, renew stored ones before they expire, and delete withdrawn ones."""
@@ -215,3 +231,28 @@ class SharedQuestions:
     def _delete_own(self, cursor: RowCursor) -> None:
         cursor.execute("DELETE FROM questions WHERE replica = %s", (self._replica,))
         cursor.execute("DELETE FROM open_pages WHERE replica = %s", (self._replica,))
+
+
+def _parse_description(row: Json) -> Json | None:
+    """Return the description of another replica's question; None if it is damaged.
+
+    A description with the id of another question is refused: the answer would be given to that one.
+    """
+    found = _parse_json(row["description"])
+    is_valid = (
+        isinstance(found, dict)
+        and found.get("id") == row["id"]
+        and all(isinstance(found.get(name), kind) for name, kind in _FIELDS.items())
+        and all(
+            isinstance(each, dict) and {"value", "text", "meaning"} <= each.keys()
+            for each in found["answers"]
+        )
+    )
+    return found if is_valid else None
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return read_json(text)
+    except (ValueError, RecursionError):
+        return None

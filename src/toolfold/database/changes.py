@@ -106,6 +106,8 @@ class ChangeListener:
         checked = time.monotonic()
         while not self._ended.is_set():
             topics = {notice.payload for notice in connection.notifies(timeout=POLL_INTERVAL_S, stop_after=1)}
+            if topics:  # all that wait, so that a flood of notices causes few reads
+                topics |= {notice.payload for notice in connection.notifies(timeout=0)}
             now = time.monotonic()
             if topics or now - checked > CHECK_INTERVAL_S:
                 if not topics:

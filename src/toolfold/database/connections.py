@@ -242,6 +242,11 @@ class Database:
             raise DatabaseUnavailable(
                 f"the database {self.address} cannot be used now: {_first_line(error)}. {_advise(error)}"
             ) from None
+        except (driver.errors.InsufficientPrivilege, driver.errors.ReadOnlySqlTransaction) as error:
+            raise DatabaseError(
+                f"the database {self.address} refused a statement: {_first_line(error)}. The role in the"
+                f" setting `store` must be able to read and change all tables of the schema `{SCHEMA}`."
+            ) from None
         except driver.Error as error:
             raise DatabaseError(
                 f"the database {self.address} refused a statement: {_first_line(error)}"

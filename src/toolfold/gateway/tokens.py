@@ -464,7 +464,18 @@ class SharedTokens(TokenStore):
             " WHERE revoked IS NULL LIMIT %s",
             (MAX_SHARED_TOKENS,),
         )
-        return {row["name"]: {**row, "toolsets": json.loads(row["toolsets"])} for row in rows}
+        entries: dict[str, Json] = {}
+        for row in rows:
+            try:
+                entry = {**row, "toolsets": read_json(row["toolsets"])}
+                _parse_client(row["name"], entry)
+            except (ValueError, TypeError, RecursionError) as error:
+                log.error(
+                    "the token of the client %r is refused: its entry is damaged: %s", row["name"], error
+                )
+            else:
+                entries[row["name"]] = entry
+        return entries
 
     def _clients_by_hash(self) -> dict[str, GatewayClient]:
         return self._copy.require_recent()
@@ -491,6 +502,8 @@ def open_tokens(config: Config, database: Database | None) -> TokenStore:
 
 def _parse_client(name: str, entry: Json) -> GatewayClient:
     toolsets = entry["toolsets"]
+    if not isinstance(toolsets, list | tuple | None):
+        raise TypeError("toolsets must be a list")
     return GatewayClient(
         name,
         None if toolsets is None else tuple(map(str, toolsets)),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from toolfold.database import clean_text
 from toolfold.errors import CallError, error_message
-from toolfold.model import Json
+from toolfold.model import Json, read_json
 from toolfold.store.records import has_owner_ended
 from toolfold.store.sqlite_file import close_on_error, open_private_file, write_transaction
 
@@ -71,6 +71,13 @@ class UnknownJob(CallError):
 
     def __init__(self, job: str) -> None:
         super().__init__(f"There is no scheduled job {job[:80]!r}. `toolfold cron list` lists them.")
+
+
+class DamagedJob(CallError):
+    """What is stored of a scheduled job cannot be read."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"The scheduled job {job[:80]!r} is damaged. Remove it, and create it again.")
 
 
 class JobIsRunning(CallError):
@@ -210,7 +217,7 @@ class JobStore(ABC):
         order = "ORDER BY state = 'finished', next_run IS NULL, next_run, created"
         rows = self._read(f"SELECT * FROM jobs {order}")  # noqa: S608
         return [
-            _read_job(row)
+            _read_job_or_placeholder(row)
             for row in rows
             if not client or (row["client"] == client and row["created"] >= since)
         ]
@@ -496,11 +503,25 @@ def _to_row(job: Job) -> Json:
 
 
 def _read_job(row: Mapping[str, Any]) -> Job:
+    """Return the job of a row. Raises DamagedJob."""
     values = dict(row)
-    values |= {key: json.loads(values[key]) for key in _JSON_FIELDS}
-    toolsets = values["toolsets"]
-    values["limits"], values["toolsets"] = (
-        tuple(values["limits"]),
-        None if toolsets is None else tuple(toolsets),
-    )
-    return Job(**values)
+    try:
+        values |= {key: read_json(values[key]) for key in _JSON_FIELDS}
+        toolsets = values["toolsets"]
+        values["limits"], values["toolsets"] = (
+            tuple(values["limits"]),
+            None if toolsets is None else tuple(toolsets),
+        )
+        return Job(**values)
+    except (ValueError, TypeError, RecursionError):
+        raise DamagedJob(values["id"]) from None
+
+
+def _read_job_or_placeholder(row: Mapping[str, Any]) -> Job:
+    """Return the job of a row or, if it is damaged, a paused job that can be seen and removed."""
+    try:
+        return _read_job(row)
+    except DamagedJob as error:
+        return Job(
+            id=row["id"], prompt=str(error), schedule="(damaged)", times={}, zone="UTC", state="paused"
+        )

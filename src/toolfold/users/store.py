@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolfold.config.atomic import lock_directory
 from toolfold.config.file_watch import watch_files
@@ -47,6 +47,7 @@ TOPIC = "users"
 """Topic of the database's notices that users or teams have changed."""
 
 Change = Callable[[Directory], Directory]
+Value = TypeVar("Value")
 
 
 class UserStore(ABC):
@@ -308,22 +309,39 @@ def _unreadable_error(file: Path, why: object) -> ConfigError:
 
 
 def _load_directory(cursor: RowCursor) -> Directory:
+    """Read all users and teams, except damaged ones and members of damaged teams, whose rules are unknown."""
     cursor.execute("SELECT * FROM users LIMIT %s", (MAX_USERS,))
-    users = {row["id"]: user_from_json(row["id"], _read_row(row)) for row in cursor.fetchall()}
+    users = {
+        row["id"]: user for row in cursor.fetchall() if (user := _parse_row(row["id"], row, user_from_json))
+    }
     members: dict[str, list[str]] = {}
     cursor.execute("SELECT team, user_id FROM team_members")
     for row in cursor.fetchall():
         members.setdefault(row["team"], []).append(row["user_id"])
     cursor.execute("SELECT * FROM teams")
-    teams = {
-        row["name"]: team_from_json(row["name"], {**_read_row(row), "members": members.get(row["name"], ())})
-        for row in cursor.fetchall()
-    }
+    teams: dict[str, Team] = {}
+    for row in cursor.fetchall():
+        own = members.get(row["name"], [])
+        if team := _parse_row(row["name"], {**row, "members": own}, team_from_json):
+            teams[row["name"]] = team
+        else:
+            users = {key: user for key, user in users.items() if key not in own}
     return Directory(users, teams)
 
 
+def _parse_row(
+    key: str, row: Mapping[str, Any], parse: Callable[[str, Mapping[str, Any]], Value]
+) -> Value | None:
+    """Return the user or team of a row; None if it is damaged, so that nobody else is affected."""
+    try:
+        return parse(key, _read_row(row))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        log.error("the user or team %r is damaged in the database, and is refused: %s", row["name"], error)
+        return None
+
+
 def _read_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**row, "limits": json.loads(row["limits"])}
+    return {**row, "limits": read_json(row["limits"])}
 
 
 def _write_users(cursor: RowCursor, before: Mapping[str, User], after: Mapping[str, User]) -> None:

@@ -10,6 +10,7 @@ decisions; does not make them.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -30,6 +31,8 @@ from toolfold.errors import ConfigError
 from toolfold.model import Json, read_json
 from toolfold.provenance import find_tool_call
 from toolfold.sources.mcp.tool_listing import ListedTool, parse_tool
+
+log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
@@ -276,8 +279,13 @@ class SharedPins(PinStore):
         return {row["server"]: self._parse(row["server"], row["tools"]) for row in rows}
 
     def _parse(self, server: str, text: str) -> _Block:
+        """Return the accepted tools of a row; none if it is damaged, so that all wait for a review."""
         place = Path(f"database {self._database.address}")
-        return _parse_block(server, read_json(text, unique_keys=True), place)
+        try:
+            return _parse_block(server, read_json(text, unique_keys=True), place)
+        except (ConfigError, ValueError, RecursionError) as error:
+            log.error("the accepted tools of the server %r are damaged, and need a review: %s", server, error)
+            return {}
 
     def _call(self, work: Callable[[], Value]) -> Value:
         try:
