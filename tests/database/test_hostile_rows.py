@@ -26,7 +26,10 @@ WAIT_S = 60.0
 DAMAGED = ["", "{", "[" * 100_000, '"text"', "5", "NaN", '{"tools": {"a": {"hash": 5}}}']
 DESCRIPTION: dict[str, Any] = {
     **dict.fromkeys(("tool", "emoji", "session", "command", "part", "reason", "severity", "category"), "x"),
-    **{"id": "real", "at": 5.0, "also": [], "rules": []},
+    "id": "real",
+    "at": 5.0,
+    "also": [],
+    "rules": [],
     "answers": [{"value": "once", "text": "Once", "meaning": ""}],
 }
 
@@ -112,7 +115,8 @@ def test_damaged_token_is_refused_and_other_tokens_stay_valid(database: Database
     reopened = SharedTokens(database)
     assert reopened.find(damaged) is None
     client = reopened.find(good)
-    assert client is not None and client.toolsets == ("web",)
+    assert client is not None
+    assert client.toolsets == ("web",)
     assert [each.name for each in reopened.list_clients()] == ["good"]
     assert reopened.revoke("damaged")
 
@@ -128,7 +132,7 @@ def test_damaged_user_or_team_is_refused_with_its_members_and_others_are_served(
     users.add_team("desk")
     users.join_team("desk", "bob")
     of_ann, of_bob = tokens.add("a", user_id=ann.id), tokens.add("b", user_id=bob.id)
-    database.execute(f"UPDATE {table} SET limits = %s WHERE name IN ('bob', 'desk')", (limits,))  # noqa: S608
+    database.execute(f"UPDATE {table} SET limits = %s WHERE name IN ('bob', 'desk')", (limits,))
     reopened = SharedTokens(database)
     assert reopened.find(of_ann) is not None
     assert reopened.find(of_bob) is None  # the rules that restrict it are unknown
@@ -161,12 +165,13 @@ def test_damaged_job_is_listed_and_removable_but_cannot_run(
     for name in ("good", "damaged"):
         job = Job(id=name, prompt="look", schedule="daily", times={}, zone="UTC", next_run=5.0)
         store.add_job(job, max_jobs=10)
-    database.execute(f"UPDATE jobs SET {column} = %s WHERE id = 'damaged'", ("[" * 100_000,))  # noqa: S608
+    database.execute(f"UPDATE jobs SET {column} = %s WHERE id = 'damaged'", ("[" * 100_000,))
     assert {job.id: job.state for job in store.list_jobs()} == {"good": "active", "damaged": "paused"}
     with pytest.raises(DamagedJob, match="Remove it"):
         store.claim_now("damaged", "host:1:x", 10.0)
     claimed = store.claim_due("host:1:x", 10.0, lambda _job, _now: None, grace_s=60)
-    assert claimed is not None and claimed[0].id == "good"
+    assert claimed is not None
+    assert claimed[0].id == "good"
     assert store.claim_due("host:1:x", 10.0, lambda _job, _now: None, grace_s=60) is None
     store.remove_job(store.find_job("damaged").id)
     assert [job.id for job in store.list_jobs()] == ["good"]
@@ -218,7 +223,7 @@ def test_role_without_the_needed_rights_gets_an_error_that_names_them(
             owner.execute("GRANT ALL ON ALL TABLES IN SCHEMA toolfold TO limited")
             owner.execute("ALTER ROLE limited SET default_transaction_read_only = on")
     try:
-        with pytest.raises(DatabaseError, match="The role in the setting `store` must be able to"):
+        with pytest.raises(DatabaseError, match="The role in the setting `store` must be able to"):  # noqa: PT012 - opening or writing may fail
             opened = open_database(database_url.replace("user=postgres", "user=limited"))
             assert opened is not None
             with closing(opened):
@@ -246,7 +251,7 @@ def test_role_that_can_only_read_and_change_rows_is_sufficient_once_the_tables_e
             assert tokens.find(tokens.add("desk", user_id=user.id)) is not None
             job = Job(prompt="look", schedule="daily", times={}, zone="UTC")
             open_job_store(tmp_path / "jobs.db", opened).add_job(job, max_jobs=10)
-            with pytest.raises(DatabaseError, match="must be owner|permission denied"):
+            with pytest.raises(DatabaseError, match=r"must be owner|permission denied"):
                 opened.execute("DROP TABLE tokens")
     finally:
         with psycopg.connect(database_url, autocommit=True) as owner:

@@ -1,7 +1,8 @@
 """Simulated services for the tools of the sample catalog: one consistent world in memory.
 
 The same calls always give the same results, apart from the dates. Every result says that it is sample data;
-nothing leaves the process. `sample/services.json` has the records of each service and what its tools do with them.
+nothing leaves the process. `sample/services.json` has the records of each service and what its tools do with
+them.
 """
 
 from __future__ import annotations
