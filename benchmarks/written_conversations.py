@@ -3,9 +3,11 @@
     python training/conversations.py --mcp ../shared/mcp \\
         --more ../shared/bench/distractors-mcp/catalog.jsonl --out TALKS
     python benchmarks/written_conversations.py --data TALKS [--top-k N] [--max-k N] [--without-messages]
+    python benchmarks/written_conversations.py --data training/conversations/sample --splits tune,held-out
 
 `held-out` and `unseen` conversations were not used for training. Of small talk, the share that selects
-tools is reported. Tools are selected with default settings; two or three minutes on an idle core.
+tools is reported; of tasks that take several tools, the share with all of them. A directory without
+`catalog.jsonl` has messages for the sample catalog. Tools are selected with default settings; two or three minutes on an idle core.
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ from toolfold.retrieval.need import NeedClassifier
 from toolfold.retrieval.phrasebook import Phrasebook
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Retriever
-from toolfold.sources.catalog import load_catalog
+from toolfold.sources.catalog import load_catalog, sample_catalog
 
 SPLITS = ("held-out", "unseen")
-KINDS = ("opening", "follow-up", "reference", "correction", "return", "small talk")
+KINDS = ("opening", "follow-up", "reference", "correction", "return", "new topic", "task", "small talk")
 
 
 def parse_options() -> argparse.Namespace:
@@ -64,6 +66,8 @@ def format_row(split: str, results: Sequence[QueryResult]) -> list[str]:
     for each in results:
         shown = each.selected
         found = recall(each.query, shown, len(shown)) if each.query.gold else float(bool(shown))
+        if each.query.kind == "task":
+            found = float(found == 1)
         shares[each.query.kind].append(found)
     cells = [f"{fmean(shares[kind]):.3f} ({len(shares[kind])})" if shares[kind] else "–" for kind in KINDS]
     return [split, *cells, f"{fmean(len(each.selected) for each in results):.1f}"]
@@ -71,7 +75,9 @@ def format_row(split: str, results: Sequence[QueryResult]) -> list[str]:
 
 def main() -> None:
     options = parse_options()
-    tools = Snapshot({tool.name: tool for tool in load_catalog(options.data / "catalog.jsonl")}, 0)
+    file = options.data / "catalog.jsonl"
+    every = load_catalog(file) if file.exists() else sample_catalog()
+    tools = Snapshot({tool.name: tool for tool in every}, 0)
     retriever = make_retriever(with_messages=not options.without_messages)
     settings = ToolsSettings(rag_top_k=options.top_k, rag_max_k=options.max_k)
     rows = []

@@ -19,13 +19,14 @@ from toolfold.authoring import build_tool
 from toolfold.availability import Availability
 from toolfold.config.settings import ToolsSettings
 from toolfold.errors import OutOfScope
-from toolfold.model import Tool
+from toolfold.model import Tool, freeze
 from toolfold.registry import Registry
 from toolfold.retrieval.embedding import FunctionEmbedder
 from toolfold.retrieval.search import Retriever
 from toolfold.sources.catalog import sample_catalog
 from toolfold.turn import Conversation, Disclosure, Grant, Selection, Selector, Turn, begin_turn
-from toolfold.turn.selection import BRIDGE, FITS, FITTED, MAX_REUSED_TOOLS, NAMED, TOO_LARGE, USED
+from toolfold.turn.companions import find_companions
+from toolfold.turn.selection import BRIDGE, COMPANION, FITS, FITTED, MAX_REUSED_TOOLS, NAMED, TOO_LARGE, USED
 from toolfold.turn.tokens import count_tokens
 from toolfold.turn.weights import ToolTokenCounts
 
@@ -552,3 +553,50 @@ class TestSessions:
             for file in index.iterdir():
                 file.write_bytes(b"not an index")
         assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+def companion_tools() -> list[Tool]:
+    """Return tools of a chat service, one of another service, and a look-up that needs what is missing."""
+
+    def make(name: str, description: str, toolset: str = "chat", **parameters: str) -> Tool:
+        properties = {key: {"type": "string", "description": text} for key, text in parameters.items()}
+        schema = {
+            "description": description,
+            "parameters": {"type": "object", "properties": properties, "required": list(parameters)},
+        }
+        return build_tool(name=name, toolset=toolset, schema=schema, handler=lambda args: args)
+
+    return [
+        make("chat_post", "Publish an announcement.", channel_id="", body="What to say."),
+        make("chat_list_channels", "Every room of the workspace."),
+        make("chat_search_channel_members", "Who is in a room.", channel_id=""),
+        make("chat_delete_channel", "Remove a room."),
+        make("other_list_channels", "Stations.", toolset="television"),
+    ]
+
+
+def test_look_up_tool_for_a_required_parameter_of_a_selected_tool_is_selected_as_well() -> None:
+    select = SelectionHarness(companion_tools(), without=())
+    selection = select("publish an announcement", rag_top_k=1)
+    assert selection.names == ("chat_post", "chat_list_channels")
+    assert selection.why["chat_list_channels"] == COMPANION
+
+
+def test_look_up_tool_that_is_not_granted_is_not_selected_with_its_companion() -> None:
+    select = SelectionHarness(companion_tools(), without=("chat_list_channels",))
+    assert select("publish an announcement", rag_top_k=1).names == ("chat_post",)
+
+
+def test_look_up_tool_is_left_out_if_it_exceeds_the_token_limit() -> None:
+    first, look_up, *_ = companion_tools()
+    select = SelectionHarness([first, replace(look_up, description="a room " * 100)], without=())
+    selection = select("publish an announcement", rag_top_k=1, rag_max_tokens=100)
+    assert selection.names == ("chat_post",)
+    assert selection.left_out["chat_list_channels"] == TOO_LARGE
+
+
+@check_cases("required", ["channel_id", [1, None], {"channel_id": 1}, None])
+def test_malformed_list_of_required_parameters_has_no_companions(required: object) -> None:
+    first, *others = companion_tools()
+    malformed = freeze({"required": required, "properties": 3})
+    assert find_companions(replace(first, parameters=malformed), others) == []

@@ -20,6 +20,7 @@ from toolfold.model import Tool
 from toolfold.retrieval.context import Context
 from toolfold.retrieval.search import Hit, Mode, Retriever, SearchResult
 from toolfold.turn.assembly import Turn
+from toolfold.turn.companions import find_companions
 from toolfold.turn.conversation import MAX_EARLIER_CHARS, Conversation
 from toolfold.turn.deferral import Deferral
 from toolfold.turn.grant import Grant
@@ -27,6 +28,8 @@ from toolfold.turn.weights import ToolTokenCounts
 
 log = logging.getLogger(__name__)
 
+MAX_TOOLS_WITH_COMPANIONS = 3
+"""The number of the best tools whose look-up tools are selected as well."""
 MAX_REUSED_TOOLS = 4
 """The number of previously used tools that stay selected."""
 BRIDGE = "bridge"
@@ -37,6 +40,7 @@ FITS = "fits the message"
 FITTED = "fits the conversation"
 LEARNED = "fits the message, as learned from use"
 USED = "used before"
+COMPANION = "looks up what a selected tool requires"
 TOO_LARGE = "would take more than rag_max_tokens"
 
 _MAX_NAMED_TOOLS = 1_000
@@ -125,7 +129,9 @@ class Selector:
             return Selection((), found.hits, found.need, False, {}, answer.leg, search_s=answer.search_s)
         fitting = {hit.name: _reason(hit, used) for hit in found.hits}
         count = self._settings.count_selected(found.probable)
-        why, left_out = self._apply_limits(turn, answer.named, fitting, used, count)
+        best = list(fitting)[: min(count, MAX_TOOLS_WITH_COMPANIONS)]
+        companions = [each for name in best for each in field.companions(turn, name, competing)]
+        why, left_out = self._apply_limits(turn, answer.named, fitting, used, count, companions)
         leg = answer.leg if why else BRIDGE
         return Selection(tuple(why), found.hits, found.need, True, why, leg, left_out, count, answer.search_s)
 
@@ -189,11 +195,18 @@ class Selector:
             log.exception("selecting tools by %s failed", mode)
 
     def _apply_limits(
-        self, turn: Turn, named: Sequence[str], fitting: Mapping[str, str], used: Sequence[str], count: int
+        self,
+        turn: Turn,
+        named: Sequence[str],
+        fitting: Mapping[str, str],
+        used: Sequence[str],
+        count: int,
+        companions: Sequence[str],
     ) -> tuple[dict[str, str], dict[str, str]]:
         """Apply the limits on count and tokens; return the selected tools, and those over the token budget.
 
-        Named tools are always in. Reused tools may take half of the token budget, fitting ones the rest.
+        Named tools are always in. Reused tools may take half of the token budget, fitting ones the rest;
+        companions come last and take what is left.
         """
         room = _TokenBudget(turn, self._settings.rag_max_tokens, self._weights)
         for name in named:
@@ -209,6 +222,8 @@ class Selector:
                 best.append(name)
         chosen = dict.fromkeys(named, NAMED) | {name: fitting[name] for name in best}
         chosen |= {name: USED for name in used if name in kept and name not in chosen}
+        new = [name for name in dict.fromkeys(companions) if name not in chosen]
+        chosen |= {name: COMPANION for name in new if room.try_take(name)}
         return chosen, {name: TOO_LARGE for name in room.refused if name not in chosen}
 
 
@@ -218,6 +233,7 @@ class _GrantCandidates:
     def __init__(self, pinned: frozenset[str]) -> None:
         self._pinned = pinned
         self._last: tuple[frozenset[str], frozenset[str]] | None = None
+        self._companions: dict[str, Sequence[str]] = {}
         self.answers: dict[_AnswerKey, _MessageResult] = {}
 
     def competing(self, turn: Turn) -> frozenset[str]:
@@ -230,8 +246,18 @@ class _GrantCandidates:
         last = self._last
         if last is None or last[0] != unavailable:
             names = turn.offered_names - self._pinned
-            self._last = last = unavailable, names
+            self._last, self._companions = (last := (unavailable, names)), {}
         return last[1]
+
+    def companions(self, turn: Turn, name: str, competing: frozenset[str]) -> Sequence[str]:
+        """Return the look-up tools of its toolset that a tool depends on, among the candidates."""
+        known = self._companions
+        if name not in known:
+            tools = turn.snapshot
+            toolset = tools[name].toolset
+            others = (tools[each] for each in competing if tools[each].toolset == toolset)
+            known[name] = find_companions(tools[name], others)
+        return known[name]
 
     def remember(self, key: _AnswerKey, answer: _MessageResult) -> None:
         answers = self.answers
