@@ -7,7 +7,8 @@
 
 `held-out` and `unseen` conversations were not used for training. Of small talk, the share that selects
 tools is reported; of tasks that take several tools, the share with all of them. A directory without
-`catalog.jsonl` has messages for the sample catalog. Tools are selected with default settings; two or three minutes on an idle core.
+`catalog.jsonl` has messages for the sample catalog. Tools are selected with default settings; two
+or three minutes on an idle core.
 """
 
 from __future__ import annotations
