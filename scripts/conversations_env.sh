@@ -1,5 +1,5 @@
 #!/bin/sh
-# Creates a virtual environment with the conversations that `benchmarks/conversations.py` replays.
+# Creates a virtual environment with the conversations that `benchmarks/replay.py` replays.
 #
 #     sh scripts/conversations_env.sh ENVIRONMENT [PYTHON]
 set -eu

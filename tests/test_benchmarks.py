@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -194,6 +195,37 @@ def test_threshold_curve_of_the_tool_need_classifier_ranges_from_always_to_never
     assert points[0][1:] == (0.0, 1.0)
     assert points[-1][1:] == (1.0, 0.0)
     assert (0.6, 0.0, 1 / 3) in points
+
+
+@pytest.mark.usefixtures("measuring")
+def test_replay_benchmark_makes_every_call_of_a_conversation_and_counts_calls_tokens_and_dollars(
+    tmp_path: Path,
+) -> None:
+    from measuring.conversations import load_sample_set
+    from measuring.replay import open_replay
+    from measuring.trips import Mode
+
+    data = load_sample_set(0)
+    assert len(data.conversations) >= 30
+    used = ("mcp-almanac", "mcp-murmur", "mcp-tallyhouse")
+    data = dataclasses.replace(
+        data,
+        definitions=[each for each in data.definitions if each["toolset"] in used],
+        conversations=data.conversations[:2],
+    )
+    rows = {}
+    for mode in (Mode("eager"), Mode("search", tool_search="on")):
+        with open_replay(data, mode, tmp_path, distractors=False) as replay:
+            rows[mode.name] = replay.run().summarize()
+    calls = sum(len(turn.calls) for each in data.conversations for turn in each.turns)
+    for row in rows.values():
+        assert (row["calls"], row["lost"], row["correct_states"]) == (calls, 0, 1)
+        assert min(row["dollars_per_task"].values()) > 0
+    eager, search = rows["eager"], rows["search"]
+    assert eager["shown"] == 1
+    assert eager["model_calls_per_task"] * 2 == calls + eager["turns"]
+    assert search["model_calls_per_task"] > eager["model_calls_per_task"]
+    assert search["input_tokens_per_task"] < eager["input_tokens_per_task"]
 
 
 @pytest.mark.thorough

@@ -1,7 +1,8 @@
-"""Recorded conversations with executable tools: BFCL multi-turn and AgentDojo.
+"""Conversations with executable tools: BFCL multi-turn, AgentDojo, and some with the sample services.
 
-Both data sets come from packages that `scripts/conversations_env.sh` installs. A conversation has messages of
-the user, and for each message the calls that a correct agent makes. Its tools work on a state of their own.
+BFCL and AgentDojo come from packages that `scripts/conversations_env.sh` installs; the others are in
+`sample_conversations.jsonl`. A conversation has messages of the user, and for each message the calls that a
+correct agent makes. Its tools work on a state of their own.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import importlib
 import inspect
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Protocol
 
+from toolfold import sample_catalog
 from toolfold.model import Json
+from toolfold.sources.sample_services import SampleServices
 
 SEED = 16
 AGENTDOJO_VERSION = "v1.2.2"
@@ -74,10 +78,14 @@ class ConversationSet:
     conversations: Sequence[Conversation]
 
 
-def load_sets(limit: int) -> Iterator[ConversationSet]:
-    """Yield the data sets with at most `limit` conversations each, drawn at random; 0 for all."""
-    yield from load_bfcl_sets(limit)
-    yield _load_agentdojo(limit)
+def load_sets(names: Collection[str], limit: int) -> Iterator[ConversationSet]:
+    """Yield the named data sets with at most `limit` conversations each, drawn at random; 0 for all."""
+    if "sample" in names:
+        yield load_sample_set(limit)
+    if "bfcl" in names:
+        yield from load_bfcl_sets(limit)
+    if "agentdojo" in names:
+        yield _load_agentdojo(limit)
 
 
 def load_bfcl_sets(limit: int) -> Iterator[ConversationSet]:
@@ -88,6 +96,51 @@ def load_bfcl_sets(limit: int) -> Iterator[ConversationSet]:
 
 def _draw(rows: Sequence[Any], limit: int) -> list[Any]:
     return random.Random(SEED).sample(list(rows), limit) if 0 < limit < len(rows) else list(rows)
+
+
+# Sample services
+
+
+def load_sample_set(limit: int) -> ConversationSet:
+    """Return conversations with the sample services."""
+    rows = _read_lines(Path(__file__).with_name("sample_conversations.jsonl"))
+    definitions = [
+        {
+            **json.loads(json.dumps(tool.definition()["function"])),
+            "toolset": tool.toolset,
+        }
+        for tool in sample_catalog()
+    ]
+    conversations = [
+        Conversation(
+            row["id"],
+            tuple(
+                GoldTurn(turn["message"], tuple(GoldCall(*call) for call in turn["calls"]))
+                for turn in row["turns"]
+            ),
+            lambda row=row: _SampleState(row),  # type: ignore[misc]
+        )
+        for row in _draw(rows, limit)
+    ]
+    return ConversationSet("sample services", definitions, conversations)
+
+
+class _SampleState:
+    """The sample services of one conversation; correct if every recorded call ran, in order."""
+
+    def __init__(self, row: Json) -> None:
+        self._services = SampleServices()
+        self._expected = [call[0] for turn in row["turns"] for call in turn["calls"]]
+        self._ran: list[str] = []
+
+    def run(self, name: str, arguments: Json) -> Any:
+        service, _, tool = name.partition("_")
+        result = self._services.call(service, tool, arguments)
+        self._ran.append(name)
+        return result
+
+    def is_correct(self) -> bool:
+        return self._ran == self._expected
 
 
 # BFCL

@@ -8,7 +8,6 @@ the call counts as lost; it is made nevertheless, so that the conversation can g
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,13 +19,14 @@ from typing import Any, Literal
 
 from measuring.conversations import Conversation, ConversationSet, GoldCall, GoldTurn, ToolState
 from measuring.scripted import RequestHistory
-from measuring.trips import Mode
+from measuring.trips import SECONDS_A_CALL, SECONDS_A_MESSAGE, Mode, count_segment
 from toolfold import Agent, Runtime, build_tool, load_config, open_runtime, sample_catalog
 from toolfold.agent.limits import AgentLimits
 from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, BRIDGE_SEARCH, CallContext, Json, ToolCall
 from toolfold.providers.reply import ModelRequest
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
 from toolfold.store import SqliteSessionStore
+from toolfold.turn.pricing import ModelCall, compute_bill, prices_for
 from toolfold.turn.tokens import TokenCounter
 
 Outcome = Literal["shown", "known", "found", "reworded", "lost"]
@@ -34,6 +34,7 @@ OUTCOMES: tuple[Outcome, ...] = ("shown", "known", "found", "reworded", "lost")
 """Described in the request; found by an earlier search of the conversation; found by one search with the
 user's message; found by one search with the words of the tool's name; none of these."""
 MAX_SEARCHES = 2
+PRICED = tuple(map(prices_for, ("claude-sonnet-4-6", "gpt-5.4")))
 _LIMITS = AgentLimits(max_steps=500, max_tokens=10**9, max_seconds=3_600, max_cost=0)
 
 
@@ -47,6 +48,9 @@ class ReplayResult:
     turns: int = 0
     model_calls: int = 0
     input_tokens: int = 0
+    output_tokens: int = 0
+    dollars: dict[str, float] = field(default_factory=dict)
+    """By model, with an empty prompt cache at the start of each conversation."""
     conversations: int = 0
     correct_states: int = 0
     lost: Counter[str] = field(default_factory=Counter)
@@ -63,6 +67,12 @@ class ReplayResult:
             **{name: round(self.outcomes[name] / calls, 4) for name in OUTCOMES},
             "model_calls_per_turn": round(self.model_calls / max(1, self.turns), 2),
             "input_tokens_per_turn": round(self.input_tokens / max(1, self.turns)),
+            "model_calls_per_task": round(self.model_calls / max(1, self.conversations), 2),
+            "input_tokens_per_task": round(self.input_tokens / max(1, self.conversations)),
+            "output_tokens_per_task": round(self.output_tokens / max(1, self.conversations)),
+            "dollars_per_task": {
+                name: round(dollars / max(1, self.conversations), 5) for name, dollars in self.dollars.items()
+            },
             "correct_states": round(self.correct_states / max(1, self.conversations), 4),
             "lost_tools": dict(self.lost.most_common(10)),
         }
@@ -77,14 +87,23 @@ class ReplayModel:
         self._calls: list[GoldCall] = []
         self._searches = 0
         self._ids = count()
+        self._turn = 0
+        self._seconds = 0.0
+        self.requests: list[ModelCall] = []
 
     def start_turn(self, turn: GoldTurn) -> None:
         self._message, self._calls, self._searches = turn.message, list(turn.calls), 0
         self._result.turns += 1
+        self._turn += 1
+        self._seconds += SECONDS_A_MESSAGE
 
     def reply(self, request: ModelRequest) -> str | ScriptedReply:
         """Return the next call, a search for its tool, or the end of the turn."""
-        self._count_request(request)
+        reply = self._choose_reply(request)
+        self._count_request(request, reply)
+        return reply
+
+    def _choose_reply(self, request: ModelRequest) -> str | ScriptedReply:
         if not self._calls:
             return "Done."
         call = self._calls[0]
@@ -115,11 +134,18 @@ class ReplayModel:
     def _make_reply(self, name: str, arguments: Json) -> ScriptedReply:
         return ScriptedReply(calls=[ToolCall(name, arguments, f"call_{next(self._ids)}")])
 
-    def _count_request(self, request: ModelRequest) -> None:
+    def _count_request(self, request: ModelRequest, reply: str | ScriptedReply) -> None:
+        written = (
+            [[call.name, call.arguments] for call in reply.calls] if not isinstance(reply, str) else reply
+        )
+        pieces = (*request.tools, request.system, *request.messages)  # in the order of prompt caches
+        segments = tuple(count_segment(piece, self._counter) for piece in pieces)
+        output = count_segment(written, self._counter).tokens
+        self.requests.append(ModelCall(segments, output, self._turn, self._seconds))
+        self._seconds += SECONDS_A_CALL
         self._result.model_calls += 1
-        for part in (request.system, *request.messages, *request.tools):
-            text = json.dumps(part, ensure_ascii=False, separators=(",", ":"))
-            self._result.input_tokens += self._counter.text(text)
+        self._result.input_tokens += sum(segment.tokens for segment in segments)
+        self._result.output_tokens += output
 
 
 class Replay:
@@ -163,6 +189,9 @@ class Replay:
                 if not done.ok:
                     raise RuntimeError(f"{conversation.id}: {done.reason} {done.error}")
         result.conversations += 1
+        for prices in PRICED:
+            bill = compute_bill(model.requests, prices)
+            result.dollars[prices.name] = result.dollars.get(prices.name, 0.0) + bill.dollars
         result.correct_states += self._state.is_correct()
 
 
@@ -174,6 +203,7 @@ def open_replay(data: ConversationSet, mode: Mode, home: Path, *, distractors: b
             "tools.selection": mode.selection,
             "tools.tool_search.enabled": mode.tool_search,
             "tools.rag_placement": mode.placement,
+            "tools.patience_seconds": 600,  # the selection is measured, not the time of the first index
             "plugins.enabled": False,
             "files.workspace": folder,
         }

@@ -184,11 +184,14 @@ class Client:
         self, messages: Sequence[Json], tools: Sequence[Json], reply: Json, turn: int, at: float
     ) -> ModelCall:
         pieces = [*(tool["function"] for tool in tools), *messages]
-        return ModelCall(tuple(map(self._count_segment, pieces)), self._count_segment(reply).tokens, turn, at)
+        segments = tuple(count_segment(piece, self._counter) for piece in pieces)
+        return ModelCall(segments, count_segment(reply, self._counter).tokens, turn, at)
 
-    def _count_segment(self, piece: Any) -> Segment:
-        text = json.dumps(piece, ensure_ascii=False, separators=(",", ":"))
-        return Segment(hashlib.blake2b(text.encode(), digest_size=12).hexdigest(), self._counter.text(text))
+
+def count_segment(piece: Any, counter: TokenCounter) -> Segment:
+    """Return a tool definition or a message as a segment of a request."""
+    text = json.dumps(piece, ensure_ascii=False, separators=(",", ":"))
+    return Segment(hashlib.blake2b(text.encode(), digest_size=12).hexdigest(), counter.text(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -446,6 +446,34 @@ def test_dates_of_the_services_are_moved_with_the_current_day() -> None:
     assert found["payslip"]["id"] == "pay-2026-10"
 
 
+def test_room_as_a_target_means_its_lamps_or_blinds() -> None:
+    world = World()
+    changed = world.call("hearthline_positionCovering", {"targets": ["living-room"], "openPercent": 0})
+    assert (changed["changed"]["id"], changed["changed"]["openPercent"]) == ("ep-2b01", 0)
+    changed = world.call("hearthline_setLuminaire", {"targets": ["hall", "ep-1a03"], "level": 5})
+    assert [each["id"] for each in changed["changed"]] == ["ep-1a01", "ep-1a03"]
+    with pytest.raises(CallError, match="attic"):
+        world.call("hearthline_setLuminaire", {"targets": ["attic"], "level": 5})
+
+
+def test_purged_file_is_gone() -> None:
+    world = World()
+    world.call("attiq_trashItem", {"itemId": "file-2", "purge": True})
+    assert world.call("attiq_findItems", {"query": "Sorensen", "trashed": True})["total"] == 0
+    world.call("attiq_trashItem", {"itemId": "file-1"})
+    assert world.call("attiq_findItems", {"query": "Halden", "trashed": True})["total"] == 1
+
+
+def test_rollout_is_reverted_to_the_last_one_that_succeeded() -> None:
+    world = World()
+    place = {"workload": "checkout-service", "environment": "production"}
+    made = world.call("harborops_revert-rollout", {**place, "justification": "It broke."})["created"]
+    assert (made["revision"], made["image"], made["outcome"]) == (41, "checkout:1.41", "reverted")
+    assert made["id"] not in ("ro-141", "ro-142")
+    with pytest.raises(CallError, match="no earlier rollout"):
+        world.call("harborops_revert-rollout", {**place, "justification": "It broke.", "to_revision": 7})
+
+
 def test_rescheduled_event_has_its_new_start_and_end() -> None:
     world = World()
     world.call("almanac_rescheduleEvent", {"eventId": "evt-1", "newStart": "2026-04-16T15:00:00Z"})

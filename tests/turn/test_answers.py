@@ -122,6 +122,8 @@ def test_tool_search_result_names_the_source_of_a_tool_only_if_its_name_does_not
     client = BridgeClient([named, *TOOLS])
     assert "source" not in client.search("sky_weather", limit=1)["matches"][0]
     assert client.search("weather_today", limit=1)["matches"][0]["source"] == "sky"
+    sent = BridgeClient([make_tool("tides", "The tides.", source=Source("client", "client"))])
+    assert "source" not in sent.search("tides", limit=1)["matches"][0]
 
 
 def test_tool_search_says_that_a_tool_already_in_the_request_can_be_called_directly(

@@ -515,6 +515,20 @@ def test_each_tool_description_added_to_a_message_stays_on_one_line() -> None:
     assert request.tail.replace("\n", "").isprintable()
 
 
+def test_limits_in_signatures_added_to_a_message_have_matching_brackets() -> None:
+    parameters = {
+        "type": "object",
+        "properties": {
+            "day": {"type": "string", "format": "date"},
+            "count": {"type": "integer", "minimum": 1, "maximum": 5},
+        },
+    }
+    request = PlacementSession(tool("plan", "Plan.", schema={"parameters": parameters})).send(
+        [user("Hi")], "plan"
+    )
+    assert "day?: string‹date›, count?: integer<1..5>" in request.tail
+
+
 def test_tool_descriptions_added_to_a_message_are_limited_in_length() -> None:
     more = [tool(f"wordy_{number}", "word " * 500) for number in range(100)]
     request = PlacementSession(*more).send([user("Hi")], *(each.name for each in more))

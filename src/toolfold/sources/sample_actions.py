@@ -53,6 +53,8 @@ def _add(call: SampleCall) -> Json:
 
 
 def _set(call: SampleCall) -> Json:
+    if call.args.get("purge"):
+        return _delete(call)
     changed = [call.change(each) for each in call.require_targets()]
     return {"changed": changed[0] if len(changed) == 1 else changed}
 
@@ -255,6 +257,17 @@ def _amend(call: SampleCall) -> Json:
     return {"changed": message}
 
 
+def _revert(call: SampleCall) -> Json:
+    """Add a rollout of the given revision or of the last one that succeeded."""
+    fields = call.make_fields()
+    place, wanted = (fields["workload"], fields["environment"]), fields.get("revision")
+    earlier = [each for each in call.own.values() if (each["workload"], each["environment"]) == place]
+    for each in sorted(earlier, key=lambda each: str(each["at"]), reverse=True):
+        if each["outcome"] == "succeeded" if wanted is None else each.get("revision") == wanted:
+            return {"created": call.data.add(call.kind, each | fields)}
+    raise CallError("The arguments name no earlier rollout. Use list-rollouts to see the revisions.")
+
+
 def _merge(call: SampleCall) -> Json:
     survivor, removed = call.data.get(call.kind, call.args["survivor_id"]), []
     for each in call.args["duplicate_ids"]:
@@ -378,6 +391,7 @@ ACTIONS: Mapping[str, Callable[[SampleCall], Json]] = {
     "translate": _translate,
     "reply": _reply,
     "erase": _erase,
+    "revert": _revert,
     "amend": _amend,
     "merge": _merge,
     "overdue": _list_overdue,

@@ -95,23 +95,42 @@ class SampleService:
         tools: Mapping[str, str],
         answers: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
+        groups: Mapping[str, str] | None = None,
         first: int = 100,
     ) -> None:
-        """Create a service from its part of the data; `first` is the number of the first new record."""
+        """Create a service from its part of the data; `first` is the number of the first new record.
+
+        `groups` names arguments that accept a group of records, such as a room, and the field with the group.
+        """
         by_id = {kind: {str(each["id"]): each for each in items} for kind, items in records.items()}
         self.data = ServiceRecords(by_id, refs, ids, frozenset(options), first)
         self._tools = {name: ToolRules.parse(line) for name, line in tools.items()}
-        self._answers, self._defaults = answers or {}, defaults or {}
+        self._answers, self._defaults, self._groups = answers or {}, defaults or {}, groups or {}
 
     def call(self, tool: str, args: Json) -> Json:
         """Run a tool of this service and return its simulated result."""
-        rules = self._tools[tool]
+        rules, args = self._tools[tool], self._expand_groups(args)
         call = SampleCall(self.data, rules, args | self._find_defaults(rules, args), self._answers.get(tool))
         if any(args.get(each) for each in _DRY_RUN):
             call.data = copy.deepcopy(self.data)
         call.check_references()
         result = copy.deepcopy(ACTIONS[rules.action](call))
         return {"dry_run": True, **result} if call.data is not self.data else result
+
+    def _expand_groups(self, args: Json) -> Json:
+        """Return arguments with each group replaced by those of its records that have a field of the call."""
+        for name in self._groups.keys() & args.keys():
+            records = self.data.records[self.data.refs[name]]
+            members = {
+                each: [
+                    key
+                    for key, record in records.items()
+                    if record.get(self._groups[name]) == each and args.keys() & record.keys()
+                ]
+                for each in args[name]
+            }
+            args = args | {name: [key for each, found in members.items() for key in found or [each]]}
+        return args
 
     def _find_defaults(self, rules: ToolRules, args: Json) -> Json:
         """Return default values for a call that names no record, such as the signed-in employee."""

@@ -55,7 +55,7 @@ _WEAK_MATCHES_HINT = (
 )
 _NOTHING_FITS_HINT = (
     "No tool seems to do this. If one of near_names might, search for that name; otherwise try other words:"
-    " the action and the thing it acts on."
+    " the action and the thing it acts on, in the language of the sources."
 )
 _RESULT_START = '{"matches":'
 _MAX_MESSAGE_DEPTH = 6
@@ -265,7 +265,7 @@ def _render_match(turn: Turn, tool: Tool, visible: bool, brief: bool) -> Json:
     written = signature(adapted).removeprefix(tool.name)
     if not visible and turn.known_signatures.get(tool.name) == written:
         return {**match, "note": "Described above."}
-    if not tool.name.casefold().startswith(source.casefold()):
+    if not tool.name.casefold().startswith(source.casefold()) and source != tool.source.kind:
         match["source"] = source
     if visible:
         return {**match, "note": "You have this tool: call it directly."}

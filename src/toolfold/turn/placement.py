@@ -37,6 +37,7 @@ MAX_KEPT_DEFINITIONS = 1_000
 """Definitions of removed tools that are kept in case a history refers to them."""
 
 # Text that a model may read as the end of the note or as another role: tags of any model family.
+_TAG_LIKE = re.compile(r"<(?![\s\d=])([^<>]*)>")  # also the limits in a signature: string<date>
 _MARKUP_LIKE = re.compile(r"[<＜](?![\s\d=])[\u0300-\u036f]*|\[(?=/?INST\])", re.IGNORECASE)
 
 
@@ -416,7 +417,8 @@ class _OfferedDefinitions(Mapping[str, Definition]):
 def _render_line(tool: Tool, description: str) -> str:
     called = to_single_line(signature(tool), MAX_SIGNATURE_CHARS + len(tool.name))
     about = to_single_line(description, MAX_DESCRIPTION_CHARS)
-    return _MARKUP_LIKE.sub("‹", f"- {called}: {about}" if about else f"- {called}")
+    line = _TAG_LIKE.sub(r"‹\1›", f"- {called}: {about}" if about else f"- {called}")
+    return _MARKUP_LIKE.sub("‹", line)
 
 
 def _text_note(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wording: DefinitionCache) -> Note:
