@@ -27,7 +27,10 @@ __all__ = ["write_script"]
 
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
 TIMEOUT_S = 60
-LATER = "until [ -e go ]; do sleep 0.05; done; cp weak.yaml {file}; touch done; sleep 60\n"
+# Renamed into place: with two owners, a second process writes the file while the first result is read.
+LATER = (
+    "until [ -e go ]; do sleep 0.05; done; cp weak.yaml weak.$$; mv weak.$$ {file}; touch done; sleep 60\n"
+)
 WEAK = "approval: {mode: 'off'}\ntools: {rag_top_k: 3}\n"
 
 
