@@ -101,7 +101,7 @@ def open_demo_runtime(
         env |= {
             each: models.environment[each] for each in list_variables(models) if each in models.environment
         }
-    overrides = [*overrides, "tools.selection=hybrid", "tools.tool_search=on", "plugins.enabled=false"]
+    overrides = [*overrides, "tools.selection=hybrid", "tools.tool_search=off", "plugins.enabled=false"]
     overrides += [f"files.workspace={directory}", "tools.patience_seconds=60"]
     config = load_config(project=directory, env=env, overrides=overrides)
     if models is not None:
