@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,8 @@ class Turn:
     """Names of tools that would be granted once a person has reviewed them."""
     failing: Mapping[str, str] = field(default_factory=dict)
     """Name → reason, for tools that stay listed during a grace period but cannot be called."""
+    explain_missing: Callable[[str], str] = lambda _name: ""
+    """Function that returns why a tool of this name is not known yet; empty if no server could have it."""
     direct: frozenset[str] = frozenset()
     """Names of tools that are always in the model's list and therefore not searchable."""
     known_signatures: Mapping[str, str] = field(default_factory=dict)
@@ -129,6 +131,8 @@ class Turn:
     def _not_available(self, name: str) -> CallError:
         if name in self.held_names:
             return Refused(f"{name!r} cannot be used until a person reviews it: `toolfold mcp review`.")
+        if why := self.explain_missing(name):
+            return CallError(f"{shorten(name)!r} cannot be called yet: {why}")
         visible = self.granted if self.visible_names is None else self.granted & self.visible_names
         known = visible - self.unavailable.keys()
         if not self.searchable:
@@ -161,6 +165,7 @@ def begin_turn(
     bridge: Bridge | None = None,
     *,
     awaiting: frozenset[str] = frozenset(),
+    explain_missing: Callable[[str], str] = lambda _name: "",
     direct: frozenset[str] = frozenset(),
 ) -> Turn:
     """Return a turn that lists every granted and available tool of the session."""
@@ -181,6 +186,7 @@ def begin_turn(
         visible_names=grant.shown,
         held_names=awaiting,
         failing=failures.failing,
+        explain_missing=explain_missing,
         direct=direct,
     )
 
