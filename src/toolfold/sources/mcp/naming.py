@@ -76,7 +76,11 @@ class ToolNames:
 
     def may_name(self, server: str, name: str) -> bool:
         """Return True if a tool of the server could have this name, whatever tools the server lists."""
-        prefixes = self._clients.prefix_of(server), self._agents.prefix_of(server), mcp_original_name(server, "")
+        prefixes = (
+            self._clients.prefix_of(server),
+            self._agents.prefix_of(server),
+            mcp_original_name(server, ""),
+        )
         return name.startswith(prefixes)
 
     def find_own_name(self, server: str, name: str, listed: Iterable[str]) -> str | None:
