@@ -45,12 +45,12 @@ class Turn:
     """Names of tools that would be granted once a person has reviewed them."""
     failing: Mapping[str, str] = field(default_factory=dict)
     """Name → reason, for tools that stay listed during a grace period but cannot be called."""
-    explain_missing: Callable[[str], str] = lambda _name: ""
-    """Function that returns why a tool of this name is not known yet; empty if no server could have it."""
     direct: frozenset[str] = frozenset()
     """Names of tools that are always in the model's list and therefore not searchable."""
     known_signatures: Mapping[str, str] = field(default_factory=dict)
     """Name → signature, for tools in search results that the model still has in its messages."""
+    explain_missing: Callable[[str], str] | None = None
+    """Function that returns why a tool of this name is not known yet; empty if no server could have it."""
 
     def tool(self, name: str) -> Tool:
         """Return the callable tool with this name. Raises CallError for tools outside the session's grant."""
@@ -131,7 +131,7 @@ class Turn:
     def _not_available(self, name: str) -> CallError:
         if name in self.held_names:
             return Refused(f"{name!r} cannot be used until a person reviews it: `toolfold mcp review`.")
-        if why := self.explain_missing(name):
+        if self.explain_missing and (why := self.explain_missing(name)):
             return CallError(f"{shorten(name)!r} cannot be called yet: {why}")
         visible = self.granted if self.visible_names is None else self.granted & self.visible_names
         known = visible - self.unavailable.keys()
@@ -165,7 +165,7 @@ def begin_turn(
     bridge: Bridge | None = None,
     *,
     awaiting: frozenset[str] = frozenset(),
-    explain_missing: Callable[[str], str] = lambda _name: "",
+    explain_missing: Callable[[str], str] | None = None,
     direct: frozenset[str] = frozenset(),
 ) -> Turn:
     """Return a turn that lists every granted and available tool of the session."""
