@@ -274,6 +274,8 @@ class Runtime:
             scope=scope,
             latest=lambda: self._deps,
             awaiting=self.mcp.held_tool_names,
+            explain_missing=self.mcp.explain_missing_tools,
+            wait_for_tool=self.mcp.wait_for_tool,
             release=lambda session_id: self._browser.release(f"{session_id}/"),
         )
 
