@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.catalogs import FILE, catalog_options, load_extra_tools
+from toolfold.cli.catalogs import FILE, catalog_options, load_extra_tools, sample_files
 from toolfold.cli.output import (
     escape_text,
     format_count,
@@ -195,11 +195,9 @@ def _build_conversation(
 
 def _sample_messages(tools: Sequence[Tool], turns: int, rng: random.Random) -> list[SampleMessage]:
     """Draw random sample messages; about half of them are about the same service as the message before."""
-    from importlib.resources import as_file, files
-
     from toolfold.retrieval.evaluation import load_queries
 
-    with as_file(files("toolfold").joinpath("sample/queries.jsonl")) as file:
+    with sample_files() as (_, file):
         queries = load_queries(file)
     services = {tool.name: tool.toolset for tool in tools}
     left: list[Query] = []
