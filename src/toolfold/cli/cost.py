@@ -236,8 +236,8 @@ def _print_sizes(rows: Sequence[Mapping[str, Any]], shown: Sequence[Prices]) -> 
     )
     print_line(
         "Context saved: the part of the tool definitions that is not in a request. Models: dollars as a share"
-        " of sending all tools, without to with a call of tool_describe for each tool. Above 100% search costs"
-        " money: it adds model calls and results."
+        " of sending all tools, without to with a call of tool_describe for each tool. Above 100% search"
+        " costs money: it adds model calls and results."
     )
 
 
