@@ -54,9 +54,7 @@ def _import_module(name: str) -> ModuleType:
     is_file = name.endswith(".py") or os.sep in name
     file = Path(name).resolve()
     if is_file and not file.is_file():
-        raise ConfigError(
-            f"there is no file {name}", hint="name a file, or a module such as shop.tools"
-        )
+        raise ConfigError(f"there is no file {name}", hint="name a file, or a module such as shop.tools")
     # As Python does for `python FILE` and `python -m MODULE`, so that it finds the modules beside it.
     directory = str(file.parent if is_file else Path.cwd())
     if directory not in sys.path:
