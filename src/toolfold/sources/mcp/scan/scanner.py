@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from toolfold.errors import shorten
+from toolfold.sources.catalog import sample_catalog
 from toolfold.sources.mcp.scan.annotation_hints import scan_hints
 from toolfold.sources.mcp.scan.decoding import decode_text
 from toolfold.sources.mcp.scan.file_passages import find_strong_passages
@@ -31,7 +33,7 @@ from toolfold.sources.mcp.scan.injection import (
     max_weight,
 )
 from toolfold.sources.mcp.scan.names import find_mixed_words, scan_name
-from toolfold.sources.mcp.tool_listing import ListedTool
+from toolfold.sources.mcp.tool_listing import ListedTool, canonical_json
 
 MAX_FINDINGS = 20
 MAX_SCANNED_CHARS = 200_000  # limit for instructions; hidden characters are searched in the whole text
@@ -70,7 +72,15 @@ def _scan_tool(
         findings += _scan_text(text, where, parameter_context if is_parameter else context)
         if len(findings) >= MAX_FINDINGS:
             break
+    if findings and (tool.description, canonical_json(tool.input_schema)) in _sample_definitions():
+        findings = [each for each in findings if not each.where.startswith(("description", "inputSchema"))]
     return tuple(findings[:MAX_FINDINGS])
+
+
+@cache
+def _sample_definitions() -> frozenset[tuple[str, str]]:
+    """Return the descriptions and schemas of the sample catalog, which are Toolfold's own text."""
+    return frozenset((tool.description, canonical_json(tool.parameters)) for tool in sample_catalog())
 
 
 def scan_text(text: str, *, where: str = "result") -> tuple[ScanFinding, ...]:
