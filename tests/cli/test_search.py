@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -25,10 +26,18 @@ def test_search_prints_a_table_with_rank_and_tool_name_and_reason(toolfold: Tool
     done = toolfold(*LIGHT, "search", "weather forecast for Oslo", "--catalog", str(catalog))
     assert done.code == 0
     header, _rule, first, *_ = done.out.strip().splitlines()
-    assert header.split() == ["rank", "tool", "why"]
+    assert header.split()[:3] == ["rank", "tool", "why"]
     assert first.split()[:2] == ["1", "get_weather"]
     assert "matching words" in first
     assert "similarity" in first
+
+
+def test_search_lists_tools_that_cannot_be_used_last_with_the_reason(toolfold: Toolfold) -> None:
+    hits = toolfold("search", "send a message to the team", "--json").json
+    unusable = [bool(hit["unusable"]) for hit in hits]
+    assert "send_message" in [hit["name"] for hit in hits if hit["unusable"]]
+    assert unusable == sorted(unusable)
+    assert "No message recipient is configured" in toolfold("search", "send a message to the team").out
 
 
 def test_search_without_any_settings_file_finds_a_built_in_tool(toolfold: Toolfold) -> None:
@@ -52,7 +61,16 @@ def test_search_with_option_json_prints_one_json_list_of_tools_sorted_by_rank(
     done = toolfold(*LIGHT, "search", "send an email to Anna", "--catalog", str(catalog), "--json")
     hits = done.json
     assert [hit["rank"] for hit in hits] == list(range(1, len(hits) + 1))
-    assert set(hits[0]) == {"rank", "name", "matched", "similarity", "exact", "from_context", "learned"}
+    assert set(hits[0]) == {
+        "rank",
+        "name",
+        "matched",
+        "similarity",
+        "exact",
+        "from_context",
+        "learned",
+        "unusable",
+    }
     assert hits[0]["name"] == "send_email"
     assert hits[0]["exact"] is False
     assert hits[0]["matched"]
@@ -206,6 +224,40 @@ def test_search_sends_the_api_key_from_the_environment_to_the_embedding_provider
         "abc-model",
     )
     assert "sk-secret" not in done.out + done.err
+
+
+def test_auxiliary_embedding_model_belongs_to_the_provider_of_the_auxiliary_model(
+    toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-another-provider")
+    monkeypatch.setenv("OWN_KEY", "sk-own")
+    with run_server() as server:
+        provider = json.dumps({"base_url": server.url.removesuffix("/embeddings"), "key_env": "OWN_KEY"})
+        done = toolfold(
+            *("--set", f"providers.own={provider}", "--set", "agent.auxiliary_model=own:small"),
+            *("--set", "tools.rag_embed_model=auxiliary:e5", "search", "git branch", "--json"),
+        )
+    assert done.json[0]["similarity"] is not None
+    _, headers, body = server.requests[-1]
+    assert (headers["Authorization"], body["model"]) == ("Bearer sk-own", "e5")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ((), "set agent.auxiliary_model"),
+        (("--set", "agent.auxiliary_model=anthropic:claude-haiku-4-5"), "'anthropic'"),
+    ],
+)
+def test_auxiliary_embedding_model_without_a_suitable_provider_is_an_error(
+    toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch, settings: tuple[str, ...], problem: str
+) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    done = toolfold(*settings, "--set", "tools.rag_embed_model=auxiliary", "search", "git branch")
+    assert done.code != 0
+    assert problem in done.err
 
 
 def test_search_falls_back_to_keywords_with_a_warning_if_the_embedding_endpoint_fails(

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from toolfold.authoring import build_tool
 from toolfold.internet.browser_pool import BrowserPool
 from toolfold.internet.browser_tab import BrowserTab, PageState
 from toolfold.model import CallContext, Content, Effect, Handler, Json, Meaning, Media, Source, Tool
 from toolfold.tools import OutsideText, Services
+from toolfold.tools._builtin import build_builtin_tool
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def _schema(description: str, required: tuple[str, ...] = (), **properties: Json
 
 _NAVIGATE = _schema(
     "Open a URL in the browser and return a snapshot of the page: its elements with references for the other"
-    " browser tools. Scripts run; cookies are kept until browser_close.",
+    " browser tools. Scripts run; cookies are kept{browser_close? until browser_close}.",
     ("url",),
     url={"type": "string", "minLength": 1, "maxLength": 8_192, "description": "http or https."},
 )
@@ -105,7 +105,7 @@ def tools(services: Services) -> list[Tool]:
         ("close", _CLOSE, browser.close, "🚪", reads, ("quit", "end")),
     ]
     return [
-        build_tool(
+        build_builtin_tool(
             name=f"browser_{name}",
             toolset="browser",
             schema=schema,
@@ -114,7 +114,6 @@ def tools(services: Services) -> list[Tool]:
             emoji=emoji,
             effects=effects,
             judged_as=dict.fromkeys(schema["parameters"]["properties"], Meaning.NOTE),
-            core=True,
             precheck=browser.check_text if name in ("navigate", "type") else None,
             timeout=services.browser_timeout_s + OVERHEAD_TIMEOUT_S,
             synonyms=synonyms,
@@ -138,7 +137,7 @@ class BrowserTools:
     async def navigate(self, args: Json, context: CallContext) -> Json:
         url = args["url"]
         self.check_text(args, context)
-        state = await self.pool.use(_session_key(context), lambda tab: tab.navigate(url), opens=True)
+        state = await self.pool.use(session_key(context), lambda tab: tab.navigate(url), opens=True)
         return await self._describe(state)
 
     async def snapshot(self, args: Json, context: CallContext) -> Json:
@@ -187,10 +186,10 @@ class BrowserTools:
         return Content(value=described, blocks=(image,))
 
     async def close(self, _: Json, context: CallContext) -> Json:
-        return {"closed": await self.pool.close_pages(_session_key(context))}
+        return {"closed": await self.pool.close_pages(session_key(context))}
 
     async def _use(self, context: CallContext, work: Callable[[BrowserTab], Awaitable[T]]) -> T:
-        return await self.pool.use(_session_key(context), work)
+        return await self.pool.use(session_key(context), work)
 
     async def _describe(self, state: PageState) -> Json:
         mark = self.outside_text.mark
@@ -200,7 +199,7 @@ class BrowserTools:
         return {**answer, "notice": PAGE_NOTICE}
 
 
-def _session_key(context: CallContext) -> str:
+def session_key(context: CallContext) -> str:
     """Return the key of a task's browser pages: the session id and the task id."""
     return f"{context.session_id}/{context.task_id or ''}"
 

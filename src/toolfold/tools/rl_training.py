@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolfold.authoring import build_tool
 from toolfold.config.training import TrainingEnvironment, TrainingParameter, TrainingSettings
-from toolfold.config.web import WebSettings
 from toolfold.errors import CallError, closest_names, did_you_mean
 from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
 from toolfold.tools import OutsideText, Services
+from toolfold.tools._builtin import build_builtin_tool
 
 if TYPE_CHECKING:
     from toolfold.training.http_trainer import HttpTrainer
@@ -38,7 +37,10 @@ _RUN_ID = re.compile(r"[\w.:-]{1,160}")
 
 _ENVIRONMENT = {"type": "string", "minLength": 1, "maxLength": 64}
 _RUN = {"type": "string", "minLength": 1, "maxLength": 160, "description": "Id of the run."}
-_PARAMETERS = {"type": "object", "description": "Parameters by name; rl_list_environments describes them."}
+_PARAMETERS = {
+    "type": "object",
+    "description": "Parameters by name{rl_list_environments?; rl_list_environments describes them}.",
+}
 
 
 def _make_schema(description: str, required: tuple[str, ...] = (), **properties: Json) -> Json:
@@ -101,7 +103,7 @@ def tools(services: Services) -> list[Tool]:
     }
     prechecks = {"rl_start_training": training.check_start, "rl_stop_training": training.check_stop}
     return [
-        build_tool(
+        build_builtin_tool(
             name=name,
             toolset="rl",
             schema=_SCHEMAS[name],
@@ -141,7 +143,6 @@ def inject_parameters(services: Services) -> Callable[[Tool, Json, CallContext],
 def _build_training(services: Services, directory: Path) -> TrainingTools:
     return TrainingTools(
         services.training,
-        services.web,
         services.environment,
         services.outside_text,
         directory,
@@ -154,7 +155,6 @@ class TrainingTools:
     """Handlers and availability check of the tools for training runs."""
 
     settings: TrainingSettings
-    web: WebSettings
     variables: Mapping[str, str]
     outside_text: OutsideText
     directory: Path
@@ -312,7 +312,7 @@ class TrainingTools:
 
         service = ServiceClient(
             name="trainer",
-            policy=AddressPolicy.allowing(self.web.private_networks),
+            policy=AddressPolicy.for_service(),
             timeout_s=self.settings.timeout_seconds,
             max_bytes=MAX_ANSWER_BYTES,
             mark=self.outside_text.mark,

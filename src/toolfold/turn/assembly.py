@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,8 @@ class Turn:
     """Names of tools that are always in the model's list and therefore not searchable."""
     known_signatures: Mapping[str, str] = field(default_factory=dict)
     """Name → signature, for tools in search results that the model still has in its messages."""
+    explain_missing: Callable[[str], str] | None = None
+    """Function that returns why a tool of this name is not known yet; empty if no server could have it."""
 
     def tool(self, name: str) -> Tool:
         """Return the callable tool with this name. Raises CallError for tools outside the session's grant."""
@@ -129,6 +131,8 @@ class Turn:
     def _not_available(self, name: str) -> CallError:
         if name in self.held_names:
             return Refused(f"{name!r} cannot be used until a person reviews it: `toolfold mcp review`.")
+        if self.explain_missing and (why := self.explain_missing(name)):
+            return CallError(f"{shorten(name)!r} cannot be called yet: {why}")
         visible = self.granted if self.visible_names is None else self.granted & self.visible_names
         known = visible - self.unavailable.keys()
         if not self.searchable:
@@ -161,6 +165,7 @@ def begin_turn(
     bridge: Bridge | None = None,
     *,
     awaiting: frozenset[str] = frozenset(),
+    explain_missing: Callable[[str], str] | None = None,
     direct: frozenset[str] = frozenset(),
 ) -> Turn:
     """Return a turn that lists every granted and available tool of the session."""
@@ -181,6 +186,7 @@ def begin_turn(
         visible_names=grant.shown,
         held_names=awaiting,
         failing=failures.failing,
+        explain_missing=explain_missing,
         direct=direct,
     )
 

@@ -55,6 +55,7 @@ class Disclosure:
     ) -> None:
         self._max_tools = settings.tool_search.max_shown_tools(behind_gateway=behind_gateway)
         self._settings = settings.tool_search
+        self._behind_gateway = behind_gateway
         self._sorted = deferral or Deferral(settings)
         self._weights = weights or ToolTokenCounts()
         self._shown_bridge = _BridgeListing(settings, bridge)
@@ -70,11 +71,12 @@ class Disclosure:
         context_tokens: int | None = None,
         chosen: Collection[str] | None = None,
         forced: bool = False,
+        is_incomplete: bool = False,
     ) -> Turn:
         """Return the turn with only the tools visible to the model; other tools can be found by search.
 
         `forced` means that selection failed: the model has to search, and keeps the tools that are never
-        deferred.
+        deferred. `is_incomplete` means that the tools of a server are not known yet.
         """
         verdict = self._decide_forced(grant, turn) if forced else self.decide(grant, turn, context_tokens)
         disclosed = turn
@@ -84,6 +86,10 @@ class Disclosure:
             )
         elif chosen is not None and not forced:
             disclosed = self._show_tools(grant, turn, select_showable(grant, turn, sorted(chosen)))
+        elif is_incomplete and self._behind_gateway and self._settings.enabled != "off":
+            # Many clients ignore changes of the list: they find the tools of servers that start later.
+            bridge = self._shown_bridge(grant, self._sorted(grant))
+            disclosed = self._show_tools(grant, turn, [*turn.tools, *bridge], searchable=True)
         self._log_decision(grant, disclosed, verdict)
         return disclosed
 
