@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import RuntimeOpener, recording_tool
+from tests.gateway.harness import fault_server
 from toolfold import CallContext, ConfigError, Runtime, ToolfoldError, open_runtime, tool
 from toolfold.agent import LocalAgent
 from toolfold.config import load_config
