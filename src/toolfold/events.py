@@ -104,6 +104,8 @@ class ToolsSelected(Event):
     """The size of the tools array in tokens."""
     tokens_saved: int = 0
     """Tokens saved compared with a tools array of all available tools."""
+    why: str = ""
+    """Why the other tools are behind tool search, or why they are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,12 +33,17 @@ UNKNOWN_CONTEXT_LIMIT_TOKENS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class DisclosureDecision:
-    """Decision whether tools are deferred to tool search in a turn, with its reason."""
+    """Decision whether tools are deferred to tool search and selected in a turn, with its reason."""
 
     active: bool
+    """True if tools are deferred to tool search."""
     reason: str
     weight: TokenCount | None = None
     """The tokens of the deferrable tools, if the decision depends on them."""
+    selects: bool = False
+    """True if tools are selected for each message."""
+    forced: bool = False
+    """True if the selection failed: the model has to search, and keeps the tools that are never deferred."""
 
 
 class Disclosure:
@@ -54,7 +59,7 @@ class Disclosure:
         behind_gateway: bool = False,
     ) -> None:
         self._max_tools = settings.tool_search.max_shown_tools(behind_gateway=behind_gateway)
-        self._settings = settings.tool_search
+        self._settings, self._selection = settings.tool_search, settings.selection
         self._sorted = deferral or Deferral(settings)
         self._weights = weights or ToolTokenCounts()
         self._shown_bridge = _BridgeListing(settings, bridge)
@@ -66,26 +71,21 @@ class Disclosure:
         self,
         grant: Grant,
         turn: Turn,
-        *,
-        context_tokens: int | None = None,
+        decision: DisclosureDecision,
         chosen: Collection[str] | None = None,
-        forced: bool = False,
     ) -> Turn:
         """Return the turn with only the tools visible to the model; other tools can be found by search.
 
-        `forced` means that selection failed: the model has to search, and keeps the tools that are never
-        deferred.
+        `chosen` are the pinned and selected tools; None if no tools are selected.
         """
-        verdict = self._decide_forced(grant, turn) if forced else self.decide(grant, turn, context_tokens)
-        disclosed = turn
-        if verdict.active:
-            disclosed = self._show_tools(
-                grant, turn, self._visible_tools(grant, turn, chosen, forced), searchable=True
-            )
-        elif chosen is not None and not forced:
-            disclosed = self._show_tools(grant, turn, select_showable(grant, turn, sorted(chosen)))
-        self._log_decision(grant, disclosed, verdict)
-        return disclosed
+        turn = replace(turn, why=decision.reason, selects=decision.selects)
+        if decision.active:
+            visible = self._visible_tools(grant, turn, chosen, decision.forced)
+            turn = self._show_tools(grant, turn, visible, searchable=True)
+        elif chosen is not None and not decision.forced:
+            turn = self._show_tools(grant, turn, select_showable(grant, turn, sorted(chosen)))
+        self._log_decision(grant, turn, decision)
+        return turn
 
     def always_shown(self, grant: Grant) -> frozenset[str]:
         """Return the names of the session's tools that are never deferred to tool search."""
@@ -102,7 +102,19 @@ class Disclosure:
         return replace(turn, tools=tools, searchable=searchable, direct=direct)
 
     def decide(self, grant: Grant, turn: Turn, context_tokens: int | None) -> DisclosureDecision:
-        """Decide whether this turn's tools are deferred to tool search, given the model's context window."""
+        """Decide whether tools are deferred to tool search and selected, given the model's context window."""
+        decision = self._decide_deferral(grant, turn, context_tokens)
+        selects = decision.active if self._selection == "auto" else self._selection != "eager"
+        return replace(decision, selects=selects)
+
+    def decide_forced(self, grant: Grant, turn: Turn) -> DisclosureDecision:
+        """Return the decision for a turn whose tools could not be selected: the model has to search."""
+        parts = self._sorted(grant)
+        deferrable = len(parts.deferrable) > len(parts.find_unavailable(turn))
+        reason = "tools could not be selected" if deferrable else "no tool is deferrable"
+        return DisclosureDecision(deferrable, reason, selects=True, forced=True)
+
+    def _decide_deferral(self, grant: Grant, turn: Turn, context_tokens: int | None) -> DisclosureDecision:
         mode = self._settings.enabled
         parts = self._sorted(grant)
         if mode == "off":
@@ -113,19 +125,12 @@ class Disclosure:
             return DisclosureDecision(True, "tool search is on")
         count = len(parts.deferrable) - len(parts.find_unavailable(turn))
         if self._max_tools is not None and count > self._max_tools:
-            return DisclosureDecision(True, f"{count:,} tools are more than {self._max_tools:,}")
+            return DisclosureDecision(True, f"{count:,} tools are more than the limit of {self._max_tools:,}")
         limit, why = self._token_limit(context_tokens)
         weight = parts.count_tokens(turn, self._weights, limit)
         active = weight.known != "at most" and weight.tokens >= limit
         compared = "at or above" if active else "below"
-        return DisclosureDecision(active, f"{weight} tokens are {compared} {why}", weight)
-
-    def _decide_forced(self, grant: Grant, turn: Turn) -> DisclosureDecision:
-        parts = self._sorted(grant)
-        deferrable = len(parts.deferrable) > len(parts.find_unavailable(turn))
-        return DisclosureDecision(
-            deferrable, "tools could not be selected" if deferrable else "no tool is deferrable"
-        )
+        return DisclosureDecision(active, f"{weight} tokens are {compared} the threshold of {why}", weight)
 
     def _token_limit(self, context_tokens: int | None) -> tuple[int, str]:
         """Return the token limit above which tools are deferred, and the origin of the limit."""
