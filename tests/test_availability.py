@@ -154,7 +154,7 @@ class UnprintableError(Exception):
     ("error", "reason"),
     [
         (ValueError("no key"), "its check failed: ValueError: no key"),
-        (ConfigError("No target is set. Set one."), "its check failed: No target is set. Set one"),
+        (ConfigError("No target is set. Set one."), "No target is set. Set one"),
         (SystemExit(3), "its check failed: SystemExit: 3"),
         (KeyboardInterrupt(), "its check failed: KeyboardInterrupt: "),
         (GeneratorExit(), "its check failed: GeneratorExit: "),

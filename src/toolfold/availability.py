@@ -68,7 +68,8 @@ class _CheckRun:
         try:
             self._finish("" if _call_check(check) else "its check returned false")
         except BaseException as error:  # a check may raise anything, which means "unavailable"
-            self._finish(shorten(f"its check failed: {_describe_error(error)}", MAX_REASON_CHARS))
+            about = "" if isinstance(error, ToolfoldError) else "its check failed: "
+            self._finish(shorten(about + _describe_error(error), MAX_REASON_CHARS))
 
     def _finish(self, failure: str) -> None:
         self._failure = failure

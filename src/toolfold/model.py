@@ -24,7 +24,7 @@ Json = dict[str, Any]
 MCP_PREFIX = "mcp-"
 USER_LEARNER_PREFIX = "user:"
 """Start of the names under which tool search learns from users, whose messages are private."""
-MCP_SOURCE = "mcp"
+BUILTIN_SOURCE, MCP_SOURCE = "builtin", "mcp"
 ANONYMOUS_CLIENT = "(local)"
 """Name of a gateway client without a token; no token can have this name."""
 BRIDGE_SEARCH = "tool_search"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from shellverdict.execution_site import ExecutionSite
 from shellverdict.rules import Rule
 from toolfold.approval.audit import DecisionLog
-from toolfold.approval.factory import build_approval, runtime_paths
+from toolfold.approval.factory import build_approval
 from toolfold.approval.smart import Reviewer
 from toolfold.call_events import CallEvents
 from toolfold.config import Config, get_trust_state, is_still_trusted
@@ -376,7 +376,7 @@ def _build_endpoint(config: Config, name: str) -> EndpointEmbedder:
 
 def _build_workspace(config: Config) -> Workspace:
     """Return the workspace of the file tools, which excludes Toolfold's private files."""
-    return Workspace(config.workspace, config.files.extra_roots, private=runtime_paths(config))
+    return Workspace(config.workspace, config.files.extra_roots, private=config.own_paths)
 
 
 def _load_plugins(

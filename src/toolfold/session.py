@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -70,6 +70,10 @@ class SessionDeps:
     """Function that returns the components for the current settings, which may have changed since."""
     awaiting: Callable[[], Mapping[str, frozenset[str]]] = dict
     """Function that returns, by toolset, the tools that a person must accept before they can be used."""
+    explain_missing: Callable[[str], Mapping[str, str]] = lambda _name: {}
+    """Function that returns, by toolset, why tools are not known yet that could have a name, or any name."""
+    wait_for_tool: Callable[[str], Awaitable[None]] | None = None
+    """Function that waits for servers that are starting and could have a tool of this name."""
     grants: GrantCache = field(default_factory=GrantCache)
     release: Callable[[str], None] = lambda _session_id: None
     """Function that closes what tools have opened for a session, such as browser pages."""
@@ -245,6 +249,14 @@ class Session:
             turn = await self._recheck_failing(turn, [call])
         return await _with_approver(self._dispatch, approver)(turn, call, context)
 
+    async def wait_for_tool(self, name: str, arguments: Json | str | None = None) -> None:
+        """Wait for a starting server that could have the called tool; the next turn has its tools."""
+        called, wait = _real_name(ToolCall(name, arguments)), self._deps.wait_for_tool
+        if wait is None or self._current_grant().snapshot.named(called):
+            return
+        if self._explain_missing(called):
+            await wait(called)
+
     async def call_all(
         self, calls: Sequence[ToolCall], *, on_result: Callable[[ToolResult], None] | None = None
     ) -> list[ToolResult]:
@@ -326,6 +338,7 @@ class Session:
             selector=self._deps.selector,
             context_tokens=self._find_context_tokens(model),
             client=self._caller.learner,
+            is_incomplete=bool(self._explain_missing("")),
         )
 
     def _find_context_tokens(self, model: str) -> int | None:
@@ -358,6 +371,7 @@ class Session:
             grounds.availability,
             grounds.bridge,
             awaiting=self._awaiting_names(),
+            explain_missing=self._explain_missing,
             direct=direct,
         )
 
@@ -366,6 +380,14 @@ class Session:
         toolsets = self._deps.toolsets()
         held = self._deps.awaiting().items()
         return frozenset[str]().union(*(names for each, names in held if self.scope.covers(toolsets, each)))
+
+    def _explain_missing(self, name: str) -> str:
+        """Return why a tool is not known yet that a granted server could have; empty if there is no reason.
+
+        An empty name stands for any tool.
+        """
+        toolsets, reasons = self._deps.toolsets(), self._deps.explain_missing(name).items()
+        return next((why for each, why in reasons if self.scope.covers(toolsets, each)), "")
 
     def _single_call_turn(self, call: ToolCall) -> Turn:
         """Return a turn for a call made before the first turn, checking only the called tool."""

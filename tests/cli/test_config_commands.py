@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Toolfold
+from toolfold.cli.config import COMMON_SETTINGS
 from toolfold.config import load_config
 
 
@@ -32,7 +33,18 @@ def test_config_show_lists_every_setting_with_its_origin(toolfold: Toolfold) -> 
     assert shown["tools.selection"]["value"] == "keyword"
     assert "toolfold.yaml" in shown["tools.selection"]["from"]
     assert shown["tools.rag_top_k"] == {"value": 8, "from": "default"}
-    assert "tools.tool_search.threshold_pct" in toolfold("config", "show").out
+    assert "tools.tool_search.threshold_pct" in toolfold("config", "show", "--all").out
+
+
+def test_config_show_prints_common_and_changed_settings_and_the_number_of_the_others(
+    toolfold: Toolfold,
+) -> None:
+    Path("toolfold.yaml").write_text("tools:\n  patience_seconds: 3\n")
+    shown = toolfold("config", "show").out
+    assert "tools.patience_seconds" in shown
+    assert "tools.tool_search.threshold_pct" not in shown
+    assert "config show --all" in shown
+    assert toolfold("config", "show", "--json").json.keys() >= COMMON_SETTINGS
 
 
 def test_config_get_prints_the_value_stored_by_config_set_and_the_default_after_config_unset(

@@ -582,3 +582,15 @@ def test_error_for_an_invalid_conversation_history_in_eval_queries_contains_the_
     done = run_eval("--json")
     assert done.code != 0
     assert "line 1" in done.err
+
+
+def test_eval_without_files_asks_for_them_or_for_the_sample(toolfold: Toolfold) -> None:
+    done = toolfold("eval")
+    assert done.code == 2
+    assert "--sample" in done.err
+
+
+def test_eval_of_the_sample_needs_no_files(toolfold: Toolfold) -> None:
+    done = toolfold("eval", "--sample", "--mode", "keyword")
+    assert done.code == 0
+    assert "277 tools, 189 messages" in done.out

@@ -25,10 +25,18 @@ def test_search_prints_a_table_with_rank_and_tool_name_and_reason(toolfold: Tool
     done = toolfold(*LIGHT, "search", "weather forecast for Oslo", "--catalog", str(catalog))
     assert done.code == 0
     header, _rule, first, *_ = done.out.strip().splitlines()
-    assert header.split() == ["rank", "tool", "why"]
+    assert header.split()[:3] == ["rank", "tool", "why"]
     assert first.split()[:2] == ["1", "get_weather"]
     assert "matching words" in first
     assert "similarity" in first
+
+
+def test_search_lists_tools_that_cannot_be_used_last_with_the_reason(toolfold: Toolfold) -> None:
+    hits = toolfold("search", "send a message to the team", "--json").json
+    unusable = [bool(hit["unusable"]) for hit in hits]
+    assert "send_message" in [hit["name"] for hit in hits if hit["unusable"]]
+    assert unusable == sorted(unusable)
+    assert "No message recipient is configured" in toolfold("search", "send a message to the team").out
 
 
 def test_search_without_any_settings_file_finds_a_built_in_tool(toolfold: Toolfold) -> None:
@@ -52,7 +60,16 @@ def test_search_with_option_json_prints_one_json_list_of_tools_sorted_by_rank(
     done = toolfold(*LIGHT, "search", "send an email to Anna", "--catalog", str(catalog), "--json")
     hits = done.json
     assert [hit["rank"] for hit in hits] == list(range(1, len(hits) + 1))
-    assert set(hits[0]) == {"rank", "name", "matched", "similarity", "exact", "from_context", "learned"}
+    assert set(hits[0]) == {
+        "rank",
+        "name",
+        "matched",
+        "similarity",
+        "exact",
+        "from_context",
+        "learned",
+        "unusable",
+    }
     assert hits[0]["name"] == "send_email"
     assert hits[0]["exact"] is False
     assert hits[0]["matched"]

@@ -341,7 +341,7 @@ def require_no_markup(page: Any, title: str) -> None:
     assert "\u202e" not in page.content()
     assert page.evaluate("window.hacked") is None
     assert page.evaluate(FIND_MARKUP) == []
-    assert page.title() == f"{title} · Toolfold"
+    assert page.title().endswith(f"{title} · Toolfold")  # the number of open questions may precede it
 
 
 def test_catalog_page_with_ten_thousand_tools_renders_only_the_visible_rows(

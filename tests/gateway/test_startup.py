@@ -318,6 +318,40 @@ def test_clients_are_notified_once_when_a_running_server_adds_a_tool_or_resource
         }
 
 
+def test_gateway_lists_search_tools_and_a_call_waits_while_its_server_starts(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    servers = {"slow": fault_server("--fault", "slow-at-start", "--until", str(ready))}
+    home = GatewayHome(tmp_path, servers, wait_seconds=0)
+    call = {"name": "slow_echo", "arguments": {"text": "hello"}}
+    bridged = {"name": "tool_call", "arguments": call}
+    with home.start() as gateway:
+        gateway.initialize()
+        assert gateway.tools("early") == ["tool_search", "tool_describe", "tool_call"]
+        for request in (call, bridged):
+            refused = gateway.ask(str(request), "tools/call", request)["result"]
+            assert refused["isError"]
+            assert "still starting. Call the tool again in a few seconds." in refused["content"][0]["text"]
+        assert gateway.end() == 0
+    home.write({"mcp": {"servers": servers, "wait_seconds": 60}})
+    with home.start() as gateway:
+        gateway.initialize()
+        gateway.send("tools/call", call, "waits")
+        gateway.send("tools/call", bridged, "waits too")
+        assert gateway.tools("early") == ["tool_search", "tool_describe", "tool_call"]
+        ready.touch()
+        for id_ in ("waits", "waits too"):
+            assert gateway.answer(id_)["result"]["content"][0]["text"] == "hello"
+        assert gateway.tools("late") == ["slow_echo"]
+
+
+def test_call_of_a_tool_of_a_server_that_cannot_start_says_so(tmp_path: Path) -> None:
+    home = GatewayHome(tmp_path, {"broken": fault_server("--fault", "crash-at-start")}, wait_seconds=60)
+    with home.start() as gateway:
+        gateway.initialize()
+        refused = gateway.ask(1, "tools/call", {"name": "broken_echo", "arguments": {}})["result"]
+        assert "MCP server 'broken' could not be started" in refused["content"][0]["text"]
+
+
 @pytest.mark.thorough
 def test_clients_are_notified_of_tools_of_a_slow_new_server_when_it_has_started(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
@@ -325,7 +359,7 @@ def test_clients_are_notified_of_tools_of_a_slow_new_server_when_it_has_started(
     home = GatewayHome(tmp_path, servers)
     with home.start() as gateway:
         gateway.initialize()
-        assert gateway.tools("early") == []
+        assert gateway.tools("early") == ["tool_search", "tool_describe", "tool_call"]
         ready.touch()
         gateway.wait_until(lambda: gateway.count_notifications("tools") > 0)
         assert gateway.tools("late") == ["slow_echo"]

@@ -289,25 +289,6 @@ def test_executed_code_that_exits_without_reading_tool_results_causes_no_traceba
     assert run_code(session, code)["output"] == "sent\n"
 
 
-@pytest.mark.parametrize(
-    ("toolsets", "named", "unnamed"),
-    [
-        (["code_execution"], [], ["read_file", "terminal"]),
-        (["code_execution", "file"], ["read_file", "patch"], ["terminal"]),
-        (["code_execution", "terminal"], ["terminal"], ["read_file"]),
-    ],
-)
-def test_description_of_execute_code_lists_only_tools_that_the_session_has(
-    runtime: Runtime, toolsets: list[str], named: list[str], unnamed: list[str]
-) -> None:
-    definitions = {
-        each["function"]["name"]: each["function"] for each in runtime.session(toolsets).definitions()
-    }
-    words = definitions["execute_code"]["description"].replace(",", " ").replace(".", " ").split()
-    assert set(named) <= set(words)
-    assert not set(unnamed) & set(words)
-
-
 class TestNoBypass:
     """Executed code can call only the tools of its session, with the same checks as the model's calls."""
 

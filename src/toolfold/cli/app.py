@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold import __version__
-from toolfold.cli.output import EXIT_NOT_FOUND, escape_text, print_line, print_note, print_warning
+from toolfold.cli.output import EXIT_NOT_FOUND, escape_text, print_note, print_warning
 from toolfold.cli.restrictions import restrict_command
 from toolfold.errors import ConfigError, StartedByTool, ToolfoldError, UnknownAccount, UnknownToolset
 from toolfold.provenance import find_tool_call
@@ -26,57 +27,58 @@ if TYPE_CHECKING:
     from toolfold.runtime import Runtime
 
 EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_INTERRUPTED = 1, 3, 130
+MAX_HELP_COLUMNS = 100
 _MAX_ERROR_CHARS = 20_000
+_SHOW_ALL = "toolfold.show_all"
 
-COMMANDS = {
-    "approvals": "Manage what runs without approval, check a command, read the log.",
-    "audit": "Check that the log of approval decisions is unchanged.",
-    "call": "Run one tool and print its result.",
-    "chat": "Talk to an agent that uses your tools.",
-    "completion": "Print the completion script for your shell.",
-    "config": "Show and change settings.",
-    "connect": "Add Toolfold to Claude, Cursor, VS Code, Windsurf, Codex, Goose and others.",
-    "cost": "Compare the dollar cost of the ways to send tools to a model.",
-    "credentials": "Store credentials of users for MCP servers, encrypted.",
-    "cron": "Schedule tasks for an agent, and run them when they are due.",
-    "demo": "Show what a model would be sent, using a sample tool catalog.",
-    "doctor": "Check settings, servers, clients and file permissions; suggest fixes.",
-    "enrich": "Write example messages for tools, so that search finds them by more words.",
-    "env": "List the backends that can run commands, test one, open a shell in one.",
-    "eval": "Measure the quality of tool search on your own tools and messages.",
-    "explain": "Show which tools a model is sent for a message, and why.",
-    "learned": "List and forget the messages that tool search has learned from use; turn learning off.",
-    "mcp": "Manage MCP servers: add, import, test and review them.",
-    "plugins": "List plugins, create one; trust a project's plugins and settings.",
-    "run": "Let an agent work on one message, for scripts.",
-    "serve": "Serve all MCP servers as one over HTTP (stdio: toolfold mcp serve).",
-    "search": "Search the tools for a message, and show why each one matches.",
-    "sessions": "List, show, search, export and delete stored agent sessions.",
-    "store": "Show where state is stored; migrate the tables of a shared database.",
-    "team": "Group users of the gateway into teams.",
-    "token": "Create, list and revoke access tokens for clients of the gateway.",
-    "tools": "List, inspect, enable and disable tools; add those of an API.",
-    "ui": "Show tools, servers, activity and approvals in the browser.",
-    "user": "Add, list, disable and remove users of the gateway.",
+COMMAND_GROUPS: dict[str, dict[str, str]] = {
+    "Start here": {
+        "demo": "Show what a model would be sent, with sample tools.",
+        "connect": "Make Toolfold the tool server of Claude, Cursor, VS Code, …",
+        "doctor": "Check the setup and suggest fixes.",
+        "ui": "Open the dashboard in the browser.",
+    },
+    "Tools": {
+        "tools": "List, inspect, enable and disable tools.",
+        "search": "Search the tools for a message.",
+        "explain": "Show which tools a model is sent for a message, and why.",
+        "call": "Run one tool and print its result.",
+        "cost": "Compare what the ways to send tools cost, in dollars.",
+        "eval": "Measure the quality of tool search.",
+        "skills": "List the skills that an agent can read.",
+        "enrich": "Write example messages for tools, so that search finds them.",
+        "learned": "Show and forget what tool search has learned from use.",
+        "plugins": "List, create and trust plugins.",
+    },
+    "Servers and clients": {
+        "mcp": "Add, import, test and review MCP servers.",
+        "serve": "Serve all MCP servers as one over HTTP.",
+        "token": "Create, list and revoke access tokens of clients.",
+        "credentials": "Store credentials of users for MCP servers, encrypted.",
+    },
+    "Agent": {
+        "chat": "Talk to an agent that uses your tools.",
+        "run": "Let an agent work on one message, for scripts.",
+        "sessions": "List, show, search, export and delete stored sessions.",
+        "cron": "Schedule tasks for an agent.",
+        "env": "List, test and enter the backends that run commands.",
+    },
+    "Administration": {
+        "config": "Show and change settings.",
+        "approvals": "Manage what runs without approval; read the log.",
+        "user": "Add, list, disable and remove users of the gateway.",
+        "team": "Group users of the gateway into teams.",
+        "audit": "Check that the log of approval decisions is unchanged.",
+        "store": "Show and move stored state; migrate a shared database.",
+        "completion": "Print the completion script for your shell.",
+    },
 }
-
-WELCOME = """[bold]toolfold[/bold] {version}: give an agent every tool and pay only for the ones it needs.
-
-[bold]First steps[/bold]
-  toolfold demo                 see what a model is sent, with and without Toolfold
-  toolfold chat                 talk to an agent that uses your tools
-  toolfold tools list           list your tools; --all also shows those that cannot be used, and why
-  toolfold config show          show every setting and where it comes from
-  toolfold mcp import           import the MCP servers of your other programs
-  toolfold connect cursor       add Toolfold to a program's MCP settings
-  toolfold doctor               check the setup and suggest fixes
-
-[bold]Commands[/bold]
-{commands}
-
-Run `toolfold COMMAND --help` for details. Listings accept `--json`.
-Exit codes: 0 success, 1 failed, 2 wrong usage, 3 invalid configuration,
-4 name not found, 130 interrupted."""
+RARE_COMMANDS = frozenset(
+    {"audit", "completion", "credentials", "enrich", "env", "learned", "plugins", "store", "team"}
+)
+COMMANDS = {name: about for group in COMMAND_GROUPS.values() for name, about in group.items()}
+EXIT_CODES = """Exit codes: 0 success, 1 failed, 2 wrong usage, 3 invalid configuration, 4 name not
+found, 130 interrupted."""
 
 
 class Invocation:
@@ -202,38 +204,55 @@ class LazyGroup(click.Group):
             # The group has no loaded commands that click could compare the name with.
             raise click.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx) from None
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_SHOW_ALL] = "--all" in args  # read before the options: --help ends the command
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, COMMANDS))
+        hidden: frozenset[str] = frozenset() if ctx.meta.get(_SHOW_ALL) else RARE_COMMANDS
+        for title, commands in COMMAND_GROUPS.items():
+            rows = [(f"{name:<{width}}", about) for name, about in commands.items() if name not in hidden]
+            with formatter.section(title):
+                formatter.write_dl(rows, col_max=12)
+        if hidden:
+            formatter.write_paragraph()
+            names = ", ".join(name for name in COMMANDS if name in hidden)
+            formatter.write_text(f"Rarely used (toolfold --help --all): {names}.")
 
 
-@click.group(cls=LazyGroup, invoke_without_command=True)
+@click.group(cls=LazyGroup, invoke_without_command=True, epilog=EXIT_CODES)
 @click.version_option(__version__, prog_name="toolfold")
 @click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Override a setting for this run, e.g. tools.rag_top_k=5.",
+    help="Override a setting for this run.",
 )
 @click.option(
     "--project",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Project directory. Default: detected from the current directory.",
 )
+@click.option(
+    "--all", "show_all", is_flag=True, expose_value=False, help="With --help: also rarely used commands."
+)
 @click.pass_context
 def app(ctx: click.Context, overrides: tuple[str, ...], project: Path | None) -> None:
     """Give an agent access to every tool while sending the model only the tools it needs."""
     ctx.obj = Invocation(overrides, project)
     if ctx.invoked_subcommand is None:
-        commands = "\n".join(f"  {name:<12} {about}" for name, about in COMMANDS.items())
-        print_line(WELCOME.format(version=__version__, commands=commands))
+        click.echo(ctx.get_help())
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code. Errors are printed as messages, never as tracebacks."""
     try:
-        code = app.main(args=list(arguments), prog_name="toolfold", standalone_mode=False)
+        width = min(shutil.get_terminal_size().columns, MAX_HELP_COLUMNS) - 2
+        code = app.main(
+            args=list(arguments), prog_name="toolfold", standalone_mode=False, terminal_width=width
+        )
     except click.exceptions.Abort:
         return _print_error("interrupted", EXIT_INTERRUPTED)
     except KeyboardInterrupt:

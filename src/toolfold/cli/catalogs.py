@@ -6,7 +6,9 @@ registry would reject.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,3 +34,10 @@ def load_extra_tools(catalog: Path | None, sample: bool) -> list[Tool]:
     from toolfold.sources.catalog import load_catalog, sample_catalog
 
     return [*(load_catalog(catalog) if catalog else ()), *(sample_catalog() if sample else ())]
+
+
+@contextmanager
+def sample_files() -> Iterator[tuple[Path, Path]]:
+    """Yield the files of the sample catalog: its tools and its messages."""
+    with as_file(files("toolfold").joinpath("sample")) as directory:
+        yield directory / "catalog.jsonl", directory / "queries.jsonl"

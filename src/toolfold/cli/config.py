@@ -11,7 +11,15 @@ import click
 
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.config_changes import accept, restore
-from toolfold.cli.output import escape_text, print_json, print_line, print_note, print_table, print_warning
+from toolfold.cli.output import (
+    escape_text,
+    format_count,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    print_warning,
+)
 from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,6 +27,29 @@ if TYPE_CHECKING:
     from toolfold.config.field_types import Section
 
 _MAX_TEXT_CHARS = 20_000
+COMMON_SETTINGS = frozenset(
+    {
+        "tools.selection",
+        "tools.rag_top_k",
+        "tools.pinned",
+        "tools.tool_search.enabled",
+        "tools.disabled",
+        "tools.enabled_toolsets",
+        "files.workspace",
+        "approval.mode",
+        "terminal.backend",
+        "terminal.network",
+        "web.search.backend",
+        "mcp.enabled",
+        "gateway.port",
+        "gateway.default_access",
+        "dashboard.port",
+        "agent.model",
+        "agent.max_turn_cost",
+        "store",
+        "log_level",
+    }
+)
 _project_option = click.option(
     "--in-project", is_flag=True, help="Change the project's toolfold.yaml instead of your own settings."
 )
@@ -30,10 +61,11 @@ def command() -> None:
 
 
 @command.command("show")
+@click.option("--all", "show_all", is_flag=True, help="Show every setting.")
 @json_option
 @click.pass_obj
-def show(invocation: Invocation, as_json: bool) -> None:
-    """Show every effective setting and where it comes from."""
+def show(invocation: Invocation, show_all: bool, as_json: bool) -> None:
+    """Show the settings that you changed and the common ones, and where each value comes from."""
     from toolfold.config import get_value
 
     config = invocation.load_config()
@@ -44,12 +76,16 @@ def show(invocation: Invocation, as_json: bool) -> None:
     if as_json:
         print_json({key: {"value": value, "from": origin} for key, value, origin in rows})
         return
+    shown = [row for row in rows if show_all or row[0] in COMMON_SETTINGS or row[2] != "default"]
     print_table(
-        "effective settings",
+        "settings",
         ("key", "value", "from"),
-        ((key, _format_value(value), origin) for key, value, origin in rows),
+        ((key, _format_value(value), origin) for key, value, origin in shown),
         no_wrap="key",
     )
+    if len(shown) < len(rows):
+        more = format_count(len(rows) - len(shown), "more setting")
+        print_line(f"{more}, all with default values: `toolfold config show --all`.")
     print_line(f"your file: {escape_text(str(config.paths.user_file))}")
     if config.paths.project_file:
         trusted = "" if config.project_trusted else " (not trusted)"
@@ -289,7 +325,7 @@ def _to_plain_data(value: Any) -> Any:
 
 
 def _format_value(value: Any) -> str:
-    if value is None or value in ((), [], {}):
+    if value is None or value in ("", (), [], {}):
         return "-"
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -14,10 +14,8 @@ import click
 
 from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
 from toolfold.cli.output import (
-    MAX_SUMMARY_CHARS,
     NotFound,
     escape_text,
-    is_narrow,
     print_json,
     print_line,
     print_note,
@@ -25,7 +23,7 @@ from toolfold.cli.output import (
     print_warning,
     show_spinner,
 )
-from toolfold.errors import ConfigError, EnvironmentFailed, closest_names, did_you_mean, shorten
+from toolfold.errors import ConfigError, EnvironmentFailed, closest_names, did_you_mean
 
 if TYPE_CHECKING:
     from toolfold.cli.interactive_terminal import ExitReason
@@ -72,8 +70,21 @@ def list_backends(invocation: Invocation, as_json: bool) -> None:
     if as_json:
         print_json([asdict(each) for each in found])
         return
-    show = _print_narrow_table if is_narrow() else _print_wide_table
-    show("backends that can run commands", found)
+    print_table(
+        "backends that can run commands",
+        ("", "backend", "configured", "reason", "how to fix"),
+        (
+            (
+                _status_symbol(each.available),
+                each.name,
+                "yes" if each.configured else "",
+                each.reason,
+                each.advice,
+            )
+            for each in found
+        ),
+        no_wrap="backend",
+    )
     _print_advice(config, found)
 
 
@@ -153,38 +164,6 @@ async def _check_backend(config: Config, name: str) -> BackendStatus:
             name, False, configured, str(error), "Change the setting with `toolfold config set`."
         )
     return BackendStatus(name, found.available, configured, found.reason, found.advice)
-
-
-def _print_wide_table(title: str, found: list[BackendStatus]) -> None:
-    print_table(
-        title,
-        ("backend", "usable", "configured", "reason", "how to fix"),
-        (
-            (
-                each.name,
-                _status_symbol(each.available),
-                "←" if each.configured else "",
-                each.reason,
-                each.advice,
-            )
-            for each in found
-        ),
-        no_wrap="backend",
-    )
-
-
-def _print_narrow_table(title: str, found: list[BackendStatus]) -> None:
-    print_table(
-        title,
-        ("", "backend", "state and fix"),
-        ((_status_symbol(each.available), each.name, _summarize_status(each)) for each in found),
-        no_wrap="backend",
-    )
-
-
-def _summarize_status(each: BackendStatus) -> str:
-    texts = ("configured" if each.configured else "", shorten(each.reason, MAX_SUMMARY_CHARS), each.advice)
-    return "\n".join(text for text in texts if text)
 
 
 def _status_symbol(good: bool) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation
-from toolfold.cli.catalogs import FILE, load_extra_tools
+from toolfold.cli.catalogs import FILE, load_extra_tools, sample_files
 from toolfold.cli.eval_report import print_report
 from toolfold.cli.output import escape_text, format_count, print_note, print_warning, progress_bar
 from toolfold.cli.plot import draw_recall, plot_option
@@ -36,16 +36,14 @@ if TYPE_CHECKING:
 
 
 @click.command("eval")
-@click.option(
-    "--catalog", type=FILE, required=True, help="Tools to search: one JSON function definition per line."
-)
+@click.option("--catalog", type=FILE, help="Tools to search: one JSON function definition per line.")
 @click.option(
     "--queries",
     type=FILE,
-    required=True,
     help='File of messages, one JSON object per line: "id", "query" (the message) and "gold" (the tools '
     "that it needs).",
 )
+@click.option("--sample", is_flag=True, help="Use the sample catalog and its messages.")
 @click.option("--mode", type=MODES, default="hybrid", show_default=True, help="Search method.")
 @click.option(
     "--k",
@@ -60,8 +58,9 @@ if TYPE_CHECKING:
 @click.pass_obj
 def command(
     invocation: Invocation,
-    catalog: Path,
-    queries: Path,
+    catalog: Path | None,
+    queries: Path | None,
+    sample: bool,
     mode: Mode,
     top_k: int,
     as_lines: bool,
@@ -74,7 +73,13 @@ def command(
     of earlier messages (`role`, `content` and the `tools` that were called; oldest first), tools are selected
     as in a session.
     """
-    tools, all_queries = _read_inputs(catalog, queries)
+    if sample and not (catalog or queries):
+        with sample_files() as (catalog, queries):
+            tools, all_queries = _read_inputs(catalog, queries)
+    elif catalog and queries and not sample:
+        tools, all_queries = _read_inputs(catalog, queries)
+    else:
+        raise click.UsageError("give your own --catalog and --queries, or --sample for the sample catalog")
     with ExitStack() as stack:
         with progress_bar("reading the tools") as step:
             runtime = stack.enter_context(invocation.open_runtime(progress=step))

@@ -184,7 +184,8 @@ def add(
         set_value(file, server_key(name), settings, record=record)
     print_line(f"added to {escape_text(str(file))}")
     if test:
-        return _test_server(invocation, name, allow_destructive=allow_destructive, ask=not yes)
+        _test_server(invocation, name, allow_destructive=allow_destructive, ask=not yes)
+        return 0
     if allow_destructive:
         offer_to_allow(invocation, [name], allow=True)
     print_line(f"next: toolfold mcp test {escape_text(name)}")
@@ -261,17 +262,17 @@ def _reject_own_gateway(invocation: Invocation, settings: dict[str, Any]) -> Non
         )
 
 
-def _test_server(invocation: Invocation, name: str, *, allow_destructive: bool, ask: bool) -> int:
+def _test_server(invocation: Invocation, name: str, *, allow_destructive: bool, ask: bool) -> None:
     config = invocation.load_config()
     if name not in config.mcp.servers:  # its project is not trusted
-        return 0
+        return
     (probe,) = probe_servers(config, [name])
     if probe.problem:
         print_warning(
             f"{probe.problem}\nThe server was added anyway. Fix its settings and run:"
             f" toolfold mcp test {name}"
         )
-        return EXIT_FAILED
+        return
     print_tools(probe)
     if destructive := list_destructive_tools(probe):
         offer_to_allow(invocation, [name], allow=allow_destructive, ask=ask, tools=destructive)
@@ -280,4 +281,3 @@ def _test_server(invocation: Invocation, name: str, *, allow_destructive: bool, 
             'next: search its tools with `toolfold search "…"`, or use them in another program with'
             " `toolfold connect`."
         )
-    return 0

@@ -59,9 +59,15 @@ def command(
         warn_about_mode(runtime, mode)
         snapshot, granted = _searched_tools(runtime, added)
         found = runtime.retriever.answer(snapshot, message, mode=mode, limit=limit, granted=granted)
-    hits = found.hits
+        unusable = _find_unusable(runtime, [hit.name for hit in found.hits])
+    hits = sorted(found.hits, key=lambda hit: hit.name in unusable)
     if as_json:
-        print_json([{"rank": rank, **asdict(hit)} for rank, hit in enumerate(hits, 1)])
+        print_json(
+            [
+                {"rank": rank, **asdict(hit), "unusable": unusable.get(hit.name, "")}
+                for rank, hit in enumerate(hits, 1)
+            ]
+        )
     elif not message.strip():
         print_line(
             'the message is empty. Describe a task, for example: toolfold search "send an email to Anna"'
@@ -71,8 +77,11 @@ def command(
     else:
         print_table(
             "",
-            ("#rank", "tool", "why"),
-            ((str(rank), hit.name, explain_hit(hit)) for rank, hit in enumerate(hits, 1)),
+            ("#rank", "tool", "why", "cannot be used"),
+            (
+                (str(rank), hit.name, explain_hit(hit), unusable.get(hit.name, ""))
+                for rank, hit in enumerate(hits, 1)
+            ),
             no_wrap="tool",
         )
         if not found.needed(runtime.config.tools.need_threshold):
@@ -94,6 +103,18 @@ def _searched_tools(runtime: Runtime, added: Sequence[Tool]) -> tuple[Snapshot, 
         return configured, granted
     by_name = {tool.name: tool for tool in added}
     return Snapshot({**configured, **by_name}, 0), granted | by_name.keys()
+
+
+def _find_unusable(runtime: Runtime, names: Sequence[str]) -> dict[str, str]:
+    """Return the tools that cannot be used now, each with the reason."""
+    registered = [name for name in names if runtime.registry.snapshot().find(name)]
+    off, found = runtime.switched_off(), {}
+    for name, status in runtime.statuses(registered).items():
+        if name in off:
+            found[name] = "disabled"
+        elif not status.available:
+            found[name] = status.reason or "unavailable"
+    return found
 
 
 def warn_about_mode(runtime: Runtime, mode: Mode) -> None:

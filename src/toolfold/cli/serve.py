@@ -304,11 +304,12 @@ def _open_dashboard(
     runtime: Runtime, approver: PageApprover | None, guard: AccessPolicy, host: str, port: int
 ) -> list[DashboardApp]:
     """Return a one-element list with the dashboard; an empty list if the dashboard is turned off."""
+    from toolfold.cli.demo import make_dashboard_demo
     from toolfold.dashboard import Dashboard
 
     if approver is None:
         return []
-    dashboard = Dashboard(runtime, approver)
+    dashboard = Dashboard(runtime, approver, demo=make_dashboard_demo())
 
     def show_link(code: str) -> None:
         print_link(host, port, code)

@@ -274,10 +274,14 @@ def probe_servers(config: Config, names: Sequence[str]) -> list[ServerProbe]:
             return replace(_probe_server(pool, name), names=tool_names)
         finally:
             pending.remove(name)
-            spinner.update(f"waiting for {escape_text(join_names(pending, 3))}")
+            spinner.update(describe_pending())
+
+    def describe_pending() -> str:
+        waiting = f"waiting for {escape_text(join_names(pending, 3))}"
+        return waiting if len(names) == 1 else f"{len(names) - len(pending)}/{len(names)} servers, {waiting}"
 
     with (
-        show_spinner(f"waiting for {escape_text(join_names(names, 3))}") as spinner,
+        show_spinner(describe_pending()) as spinner,
         ThreadPoolExecutor(MAX_PARALLEL_PROBES) as threads,
         open_server_pool(config, names) as pool,  # closed before the threads, so that Ctrl-C does not hang
     ):

@@ -10,16 +10,14 @@ import click
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.openapi import add_api, remove_api
 from toolfold.cli.output import (
-    MAX_SUMMARY_CHARS,
     NotFound,
     escape_text,
     format_count,
-    is_narrow,
     print_json,
     print_line,
     print_table,
 )
-from toolfold.errors import closest_names, did_you_mean, shorten
+from toolfold.errors import closest_names, did_you_mean
 
 if TYPE_CHECKING:
     from toolfold.availability import Status
@@ -67,22 +65,31 @@ def list_tools(
             ((r["name"], str(len(r["tools"])), ", ".join(r["includes"]), r["description"]) for r in rows),
             no_wrap="toolset",
         )
-    elif is_narrow():
-        print_table(
-            format_count(len(rows), "tool"),
-            ("tool", "what it does"),
-            ((r["name"], _format_summary(r)) for r in rows),
-        )
     else:
-        print_table(
-            format_count(len(rows), "tool"),
-            ("", "tool", "toolset", "state", "what it does"),
-            ((r["emoji"], r["name"], r["toolset"], _format_state(r), r["summary"]) for r in rows),
-            no_wrap="tool",
-        )
+        _print_tools([row for row in rows if row["state"] == AVAILABLE])
+        _print_reasons(rows)
     if hidden and not as_json:
         more = format_count(len(hidden), "more tool")
         print_line(f"{more} cannot be used now; `toolfold tools list --all` shows why.")
+
+
+def _print_tools(rows: Sequence[dict[str, Any]]) -> None:
+    print_table(
+        format_count(len(rows), "tool"),
+        ("tool", "toolset", "what it does"),
+        ((r["name"], r["toolset"], r["summary"]) for r in rows),
+        no_wrap="tool",
+    )
+
+
+def _print_reasons(rows: Sequence[dict[str, Any]]) -> None:
+    """Print each reason why tools cannot be used, or are used differently, with the names of these tools."""
+    by_state: dict[str, list[str]] = {}
+    for row in rows:
+        if (state := _format_state(row)) != AVAILABLE:
+            by_state.setdefault(state.removeprefix(f"{AVAILABLE} "), []).append(row["name"])
+    for state, names in by_state.items():
+        print_line(f"{escape_text(state)}:\n  {escape_text(', '.join(names))}")
 
 
 @command.command("show", short_help="Show one tool: description, schema and token count.")
@@ -218,16 +225,11 @@ def _list_toolset_rows(runtime: Runtime) -> list[dict[str, Any]]:
 
 
 def _format_state(row: dict[str, Any]) -> str:
-    missing = f"set {', '.join(row['missing_env'])}" if row["missing_env"] else ""
-    reasons = "; ".join(word for word in (row["reason"], missing) if word)
+    missing = [name for name in row["missing_env"] if name not in row["reason"]]
+    reasons = "; ".join(
+        word for word in (row["reason"], f"set {', '.join(missing)}" if missing else "") if word
+    )
     return f"{row['state']} ({reasons})" if reasons else str(row["state"])
-
-
-def _format_summary(row: dict[str, Any]) -> str:
-    """Return the tool's description, followed by its state if it is not available."""
-    state = _format_state(row)
-    summary = shorten(row["summary"], MAX_SUMMARY_CHARS)
-    return summary if state == AVAILABLE else f"{summary}\n{state}"
 
 
 def _detail_rows(row: dict[str, Any]) -> list[tuple[str, str]]:

@@ -196,7 +196,8 @@ class McpSettings(Section):
         default=8.0,  # clients give a gateway ten seconds or more for its first answers
         ge=0,
         le=60,
-        description="How long opening a runtime waits for servers whose tools were never listed before.",
+        description="How long opening a runtime, and a client's call, wait for servers whose tools were "
+        "never listed before.",
         json_schema_extra={"in_project": "lowers"},
     )
     servers: Annotated[dict[ServerName, McpServerSettings], AfterValidator(FrozenDict)] = Field(

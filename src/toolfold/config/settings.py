@@ -799,6 +799,8 @@ class Paths:
     project_file: Path | None
     project_dir: Path
     current_dir: Path
+    user_paths: tuple[Path, ...] = ()
+    """The user's own settings and state, if this configuration does not use them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -819,6 +821,7 @@ class Config(Settings):
     loaded_with: Annotated[LoadArguments | None, SkipValidation] = Field(
         default=None, exclude=True, repr=False
     )
+    """Arguments of `load_config`; None if the user's settings were not read."""
     warnings: tuple[str, ...] = Field(default=(), exclude=True)
     origins: Annotated[Mapping[str, str], SkipValidation] = Field(
         default_factory=dict, exclude=True, repr=False
@@ -836,6 +839,13 @@ class Config(Settings):
     def plugins_folder(self) -> Path:
         """Return the directory of the user's own plugins."""
         return self.plugins.folder or self.paths.config_dir / "plugins"
+
+    @property
+    def own_paths(self) -> tuple[Path, ...]:
+        """Return the directories and files with Toolfold's settings, state, cache and plugins."""
+        paths = self.paths
+        own = (paths.config_dir, paths.state_dir, paths.cache_dir, paths.user_file, self.plugins_folder)
+        return (*own, *paths.user_paths)
 
     def missing_env(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return which of the named environment variables are empty or not set."""

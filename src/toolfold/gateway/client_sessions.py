@@ -187,6 +187,7 @@ class ClientSession:
         relay: CallRelay | None = None,
     ) -> ToolResult:
         """Call a tool for the client, by its name in the tool list or as `mcp_server_tool`."""
+        await self.session.wait_for_tool(name, args)
         await self._current_turn()
         result = await self.session.call(
             self._resolve_tool_name(name), args, approver=approver, surface=relay

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from toolfold.authoring import build_tool
 from toolfold.errors import CallError, NeedsAgent
 from toolfold.model import AgentServices, CallContext, Effect, Handler, Json, Source, Tool
 from toolfold.tools import Services
+from toolfold.tools._builtin import build_builtin_tool
 
 _TODO: Json = {
     "description": (
@@ -143,7 +143,7 @@ def tools(services: Services) -> list[Tool]:  # noqa: ARG001  (all tool modules 
 def _build_agent_tool(
     name: str, toolset: str, schema: Json, emoji: str, *, effects: tuple[Effect, ...] = ()
 ) -> Tool:
-    return build_tool(
+    return build_builtin_tool(
         name=name,
         toolset=toolset,
         schema=schema,
@@ -151,7 +151,6 @@ def _build_agent_tool(
         precheck=_make_precheck(name),
         emoji=emoji,
         effects=effects,
-        core=True,
         agent_level=True,
         source=Source("builtin", "agent"),
     )

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from toolfold.authoring import build_tool
 from toolfold.internet.browser_pool import BrowserPool
 from toolfold.internet.browser_tab import BrowserTab, PageState
 from toolfold.model import CallContext, Content, Effect, Handler, Json, Meaning, Media, Source, Tool
 from toolfold.tools import OutsideText, Services
+from toolfold.tools._builtin import build_builtin_tool
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def _schema(description: str, required: tuple[str, ...] = (), **properties: Json
 
 _NAVIGATE = _schema(
     "Open a URL in the browser and return a snapshot of the page: its elements with references for the other"
-    " browser tools. Scripts run; cookies are kept until browser_close.",
+    " browser tools. Scripts run; cookies are kept{browser_close? until browser_close}.",
     ("url",),
     url={"type": "string", "minLength": 1, "maxLength": 8_192, "description": "http or https."},
 )
@@ -105,7 +105,7 @@ def tools(services: Services) -> list[Tool]:
         ("close", _CLOSE, browser.close, "🚪", reads, ("quit", "end")),
     ]
     return [
-        build_tool(
+        build_builtin_tool(
             name=f"browser_{name}",
             toolset="browser",
             schema=schema,
@@ -114,7 +114,6 @@ def tools(services: Services) -> list[Tool]:
             emoji=emoji,
             effects=effects,
             judged_as=dict.fromkeys(schema["parameters"]["properties"], Meaning.NOTE),
-            core=True,
             precheck=browser.check_text if name in ("navigate", "type") else None,
             timeout=services.browser_timeout_s + OVERHEAD_TIMEOUT_S,
             synonyms=synonyms,

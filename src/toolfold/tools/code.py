@@ -11,13 +11,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from toolfold.authoring import build_tool
 from toolfold.code_execution import CodeLimits, CodeResult, CodeRun
 from toolfold.environments.environment_thread import EnvironmentThread
 from toolfold.errors import CallError
 from toolfold.model import (
     CallContext,
-    Definition,
     Effect,
     Json,
     Meaning,
@@ -27,6 +25,7 @@ from toolfold.model import (
     read_json,
 )
 from toolfold.tools import OutsideText, Services
+from toolfold.tools._builtin import build_builtin_tool
 from toolfold.tools.terminal import CODE_SOURCE, OVERHEAD_TIMEOUT_S, get_output_dir, get_task_name
 
 DEFAULT_TIMEOUT_S = 300.0
@@ -36,21 +35,12 @@ MAX_CALLS_TIME_S = 3_600.0
 MAX_LISTED_TOOLS = 500
 """Maximum number of tools whose parameters the code gets; further tools need keyword arguments."""
 
-# Named in the description if the session has them. Others would change the prompt with every selection.
-_NAMED_TOOLS = (
-    "read_file",
-    "search_files",
-    "write_file",
-    "patch",
-    "terminal",
-    "web_search",
-    "web_extract",
-)
 _DESCRIPTION = (
     "Run Python code that can call your tools. Use it when several calls depend on each other, or when large"
     " results should be filtered before you read them. Only what the code prints is returned. Each tool is a"
     " function with keyword arguments that returns its result as Python data or raises ToolError:"
-    " `from toolfold_tools import NAME, ToolError`, or `call_tool('NAME', {…})`."
+    " `from toolfold_tools import NAME, ToolError`, or `call_tool('NAME', {…})`. Every tool that you can call"
+    " or find works{delegate_task?, except delegate_task}."
 )
 _SCHEMA: Json = {
     "description": _DESCRIPTION,
@@ -78,7 +68,7 @@ def tools(services: Services) -> list[Tool]:
         return []
     code = CodeTool(services.terminal, services.max_command_s, services.outside_text)
     return [
-        build_tool(
+        build_builtin_tool(
             name="execute_code",
             toolset="code_execution",
             schema=_SCHEMA,
@@ -87,25 +77,12 @@ def tools(services: Services) -> list[Tool]:
             emoji="🐍",
             effects=(Effect.EXECUTE, Effect.WRITE, Effect.NETWORK),
             judged_as={"code": Meaning.PYTHON, "workdir": Meaning.FOLDER},
-            core=True,
             standalone=True,
             timeout=services.max_command_s + MAX_CALLS_TIME_S + OVERHEAD_TIMEOUT_S,
-            adapt=_list_tools,
             synonyms=("python", "script", "program", "compute"),
             source=CODE_SOURCE,
         )
     ]
-
-
-def _list_tools(definition: Definition, present: frozenset[str]) -> Definition:
-    """Return the definition of `execute_code` with a list of common tools that the code can call."""
-    function = definition["function"]
-    named = [name for name in _NAMED_TOOLS if name in present]
-    listed = f" Tools that it can call include {', '.join(named)}." if named else ""
-    more = (
-        " Any other tool that you can call or find can be called too, except execute_code and delegate_task."
-    )
-    return {**definition, "function": {**function, "description": f"{function['description']}{listed}{more}"}}
 
 
 @dataclass(frozen=True, slots=True)

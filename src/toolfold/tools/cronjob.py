@@ -11,7 +11,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toolfold.authoring import build_tool
 from toolfold.config.web import MessagesSettings
 from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
 from toolfold.scheduled_jobs import (
@@ -26,6 +25,7 @@ from toolfold.scheduled_jobs import (
 from toolfold.schedules import MAX_SCHEDULE_CHARS
 from toolfold.store.jobs import Job
 from toolfold.tools import OutsideText, Services
+from toolfold.tools._builtin import build_builtin_tool
 from toolfold.untrusted_text import mark_texts
 
 SOURCE = Source("builtin", "cronjob")
@@ -67,7 +67,7 @@ _CRONJOB: Json = {
             "name": {"type": "string", "maxLength": MAX_NAME_CHARS},
             "send_to": {
                 "type": "string",
-                "description": "Target of send_message that gets each result; empty for none.",
+                "description": "Target{send_message? of send_message} that gets each result; empty for none.",
             },
             "toolsets": {
                 "type": "array",
@@ -112,7 +112,7 @@ def tools(services: Services) -> list[Tool]:
     jobs = CronTools(services.jobs, services.messages, services.outside_text)
     words = ("remind", "reminder", "schedule", "recurring", "timer", "later", "cron", "periodically")
     return [
-        build_tool(
+        build_builtin_tool(
             name="cronjob",
             toolset="cronjob",
             schema=_CRONJOB,
@@ -125,7 +125,7 @@ def tools(services: Services) -> list[Tool]:
             synonyms=words,
             source=SOURCE,
         ),
-        build_tool(
+        build_builtin_tool(
             name="cronjob_list",
             toolset="cronjob",
             schema=_CRONJOB_LIST,

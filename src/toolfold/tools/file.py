@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolfold.authoring import build_tool
 from toolfold.files import (
     DEFAULT_MATCHES,
     DEFAULT_PAGE_LINES,
@@ -29,14 +28,16 @@ from toolfold.files import (
     require_size,
     require_text,
 )
-from toolfold.model import Adapt, CallContext, Definition, Effect, Handler, Json, Precheck, Source, Tool
+from toolfold.model import CallContext, Effect, Handler, Json, Precheck, Source, Tool
 from toolfold.tools import Services
+from toolfold.tools._builtin import build_builtin_tool
 from toolfold.untrusted_text import PassageFinder, describe_untrusted_lines, find_nothing
 
 _PATH: Json = {"type": "string", "description": "Relative to the workspace, or absolute."}
 _READ_FILE: Json = {
     "description": (
         "Read a text file in pages. Lines come as number, tab, text; number and tab are not in the file."
+        "{search_files? Use search_files to find the place to read.}"
     ),
     "parameters": {
         "type": "object",
@@ -50,7 +51,10 @@ _READ_FILE: Json = {
     },
 }
 _WRITE_FILE: Json = {
-    "description": "Create a file or replace it as a whole. Missing directories are created.",
+    "description": (
+        "Create a file or replace it as a whole. Missing directories are created."
+        "{patch? To change a part of a file use patch.}"
+    ),
     "parameters": {
         "type": "object",
         "properties": {
@@ -65,8 +69,8 @@ _WRITE_FILE: Json = {
 _PATCH: Json = {
     "description": (
         "Replace one piece of text in a file and see the diff. `old` must name one place only: copy it from"
-        " the file, whole lines, with a line or two around the change. Small differences in whitespace are"
-        " forgiven."
+        " the file{read_file? (read_file, without the line numbers)}, whole lines, with a line or two around"
+        " the change. Small differences in whitespace are forgiven."
     ),
     "parameters": {
         "type": "object",
@@ -84,6 +88,7 @@ _SEARCH_FILES: Json = {
     "description": (
         "Find text in files (file, line number, line) or, with kind 'name', find files. Leaves out binary and"
         " very large files and directories such as .git and node_modules."
+        "{read_file? Read around a match with read_file.}"
     ),
     "parameters": {
         "type": "object",
@@ -126,7 +131,6 @@ def tools(services: Services) -> list[Tool]:
             "📖",
             Effect.READ,
             precheck=files.check_reading,
-            adapt=_mention_tool("search_files", "Use search_files to find the place to read."),
             synonyms=("open", "view", "show", "cat", "load"),
         ),
         _build_file_tool(
@@ -136,7 +140,6 @@ def tools(services: Services) -> list[Tool]:
             "💾",
             Effect.WRITE,
             precheck=files.check_writing,
-            adapt=_mention_tool("patch", "To change a part of a file use patch."),
             synonyms=("save", "create", "overwrite", "store"),
         ),
         _build_file_tool(
@@ -146,7 +149,6 @@ def tools(services: Services) -> list[Tool]:
             "🩹",
             Effect.WRITE,
             precheck=files.check_writing,
-            adapt=_mention_tool("read_file", "Take `old` from read_file, without the line numbers."),
             synonyms=("edit", "change", "modify", "replace", "fix"),
         ),
         _build_file_tool(
@@ -156,7 +158,6 @@ def tools(services: Services) -> list[Tool]:
             "🔍",
             Effect.READ,
             precheck=files.check_reading,
-            adapt=_mention_tool("read_file", "Read around a match with read_file."),
             synonyms=("grep", "find", "locate", "look up", "glob"),
         ),
     ]
@@ -266,10 +267,9 @@ def _build_file_tool(
     effect: Effect,
     *,
     precheck: Precheck,
-    adapt: Adapt,
     synonyms: tuple[str, ...],
 ) -> Tool:
-    return build_tool(
+    return build_builtin_tool(
         name=name,
         toolset="file",
         schema=schema,
@@ -277,22 +277,7 @@ def _build_file_tool(
         emoji=emoji,
         effects=(effect,),
         parallel=effect is Effect.READ,
-        core=True,
-        adapt=adapt,
         precheck=precheck,
         synonyms=synonyms,
         source=Source("builtin", "file"),
     )
-
-
-def _mention_tool(other: str, sentence: str) -> Adapt:
-    """Return a function that adds a sentence to a tool's description if the tool `other` is available."""
-
-    def adapt(definition: Definition, present: frozenset[str]) -> Definition:
-        if other not in present:
-            return definition
-        function = definition["function"]
-        described = {**function, "description": f"{function['description']} {sentence}"}
-        return {**definition, "function": described}
-
-    return adapt

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from toolfold.authoring import build_tool
 from toolfold.config.homeassistant import HomeAssistantSettings
 from toolfold.errors import CallError, shorten
 from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
 from toolfold.tools import OutsideText, Services
+from toolfold.tools._builtin import build_builtin_tool
 
 if TYPE_CHECKING:
     from toolfold.internet.home_assistant import HomeAssistantClient
@@ -117,7 +117,7 @@ def tools(services: Services) -> list[Tool]:
         "ha_call_service": (home.call_service, "💡", (Effect.NETWORK, Effect.CONTROL)),
     }
     return [
-        build_tool(
+        build_builtin_tool(
             name=name,
             toolset="homeassistant",
             schema=_SCHEMAS[name],

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from toolfold.authoring import build_tool
 from toolfold.config.images import ImagesSettings
 from toolfold.config.web import WebSettings
 from toolfold.errors import CallError
 from toolfold.files import Workspace
 from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
 from toolfold.tools import OutsideText, Services
+from toolfold.tools._builtin import build_builtin_tool
 
 if TYPE_CHECKING:
     from toolfold.internet.service_client import ServiceClient
@@ -70,7 +70,7 @@ def tools(services: Services) -> list[Tool]:
         services.images, services.web, services.environment, services.workspace, services.outside_text
     )
     return [
-        build_tool(
+        build_builtin_tool(
             name="image_generate",
             toolset="image_gen",
             schema=_IMAGE_GENERATE,

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from toolfold.authoring import build_tool
 from toolfold.config.web import MessagesSettings
 from toolfold.errors import CallError
 from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
 from toolfold.tools import OutsideText, Services
+from toolfold.tools._builtin import build_builtin_tool
 
 SOURCE = Source("builtin", "message")
 MAX_TEXT_CHARS = 10_000
@@ -33,7 +33,7 @@ def tools(services: Services) -> list[Tool]:
     sender = MessageSender(services.messages, services.environment, services.outside_text)
     schema = _build_schema(services.messages)
     return [
-        build_tool(
+        build_builtin_tool(
             name="send_message",
             toolset="messaging",
             schema=schema,
@@ -42,7 +42,6 @@ def tools(services: Services) -> list[Tool]:
             emoji="✉️",
             effects=(Effect.SEND, Effect.NETWORK),
             judged_as=dict.fromkeys(schema["parameters"]["properties"], Meaning.NOTE),
-            core=True,
             precheck=sender.find_url,
             timeout=services.messages.timeout_seconds + OVERHEAD_TIMEOUT_S,
             synonyms=("notify", "email", "chat", "tell", "post", "text"),

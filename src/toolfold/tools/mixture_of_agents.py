@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from toolfold.authoring import build_tool
 from toolfold.config.models import MixtureSettings
 from toolfold.errors import CallError
 from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
 from toolfold.providers.model_access import ModelAccess, ModelFailed, ModelQuestion
 from toolfold.providers.reply import Reply
 from toolfold.tools import OutsideText, Services
+from toolfold.tools._builtin import build_builtin_tool
 
 SOURCE = Source("builtin", "moa")
 MIN_MODELS = 2
@@ -60,7 +60,7 @@ def tools(services: Services) -> list[Tool]:
         return []
     mixture = MixtureTools(services.models, services.mixture, services.outside_text)
     return [
-        build_tool(
+        build_builtin_tool(
             name="mixture_of_agents",
             toolset="moa",
             schema=_MIXTURE,

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolfold.authoring import build_tool
 from toolfold.config.training import TrainingEnvironment, TrainingParameter, TrainingSettings
 from toolfold.config.web import WebSettings
 from toolfold.errors import CallError, closest_names, did_you_mean
 from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
 from toolfold.tools import OutsideText, Services
+from toolfold.tools._builtin import build_builtin_tool
 
 if TYPE_CHECKING:
     from toolfold.training.http_trainer import HttpTrainer
@@ -38,7 +38,10 @@ _RUN_ID = re.compile(r"[\w.:-]{1,160}")
 
 _ENVIRONMENT = {"type": "string", "minLength": 1, "maxLength": 64}
 _RUN = {"type": "string", "minLength": 1, "maxLength": 160, "description": "Id of the run."}
-_PARAMETERS = {"type": "object", "description": "Parameters by name; rl_list_environments describes them."}
+_PARAMETERS = {
+    "type": "object",
+    "description": "Parameters by name{rl_list_environments?; rl_list_environments describes them}.",
+}
 
 
 def _make_schema(description: str, required: tuple[str, ...] = (), **properties: Json) -> Json:
@@ -101,7 +104,7 @@ def tools(services: Services) -> list[Tool]:
     }
     prechecks = {"rl_start_training": training.check_start, "rl_stop_training": training.check_stop}
     return [
-        build_tool(
+        build_builtin_tool(
             name=name,
             toolset="rl",
             schema=_SCHEMAS[name],

@@ -15,6 +15,7 @@ from toolfold.registry import Registry
 from toolfold.retrieval.search import Retriever
 from toolfold.skills import Skill, SkillLibrary
 from toolfold.tools import OutsideText, Services
+from toolfold.tools._builtin import build_builtin_tool
 
 SOURCE = Source("builtin", "skills")
 MAX_LISTED = 50
@@ -74,7 +75,7 @@ _SKILL_MANAGE: Json = {
                 "description": "Markdown text; for create and edit.",
             },
             "file": {"type": "string", "description": "Path in scripts, references or assets."},
-            "content": {"type": "string", "maxLength": 200_000, "description": "Text for write_file."},
+            "content": {"type": "string", "maxLength": 200_000, "description": "Text of the file."},
         },
         "required": ["action", "name"],
         "additionalProperties": False,
@@ -88,7 +89,7 @@ def tools(services: Services) -> list[Tool]:
         return []
     skills = SkillTools(services.skills, services.outside_text, services.skill_search)
     return [
-        build_tool(
+        build_builtin_tool(
             name="skills_list",
             toolset="skills",
             schema=_SKILLS_LIST,
@@ -99,7 +100,7 @@ def tools(services: Services) -> list[Tool]:
             synonyms=("abilities", "playbooks", "how-to", "procedures"),
             source=SOURCE,
         ),
-        build_tool(
+        build_builtin_tool(
             name="skill_view",
             toolset="skills",
             schema=_SKILL_VIEW,
@@ -110,7 +111,7 @@ def tools(services: Services) -> list[Tool]:
             synonyms=("instructions", "load skill", "open skill", "playbook"),
             source=SOURCE,
         ),
-        build_tool(
+        build_builtin_tool(
             name="skill_manage",
             toolset="skills",
             schema=_SKILL_MANAGE,

@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolfold.authoring import build_tool
 from toolfold.environments import BackgroundProcess, CommandResult, Environment, ProcessNotice, TerminalSize
 from toolfold.environments.environment_thread import EnvironmentThread
 from toolfold.environments.output import decode_text, trim_partial_character
 from toolfold.errors import CallError, InvalidArguments
 from toolfold.model import CallContext, Effect, Json, Meaning, PreToolCall, Source, Tool
 from toolfold.tools import Services
+from toolfold.tools._builtin import build_builtin_tool
 
 SOURCE = Source("builtin", "terminal")
 CODE_SOURCE = Source("builtin", "code")
@@ -84,7 +84,7 @@ _TERMINAL_SCHEMA: Json = {
 }
 _PROCESS_SCHEMA: Json = {
     "description": (
-        "Control commands that terminal started in the background: list them, poll one, wait for its end,"
+        "Control commands that run in the background: list them, poll one, wait for its end,"
         " read its log, write to its input, send it a signal, kill it."
     ),
     "parameters": {
@@ -130,7 +130,7 @@ def tools(services: Services) -> list[Tool]:
     terminal = TerminalTool(services.terminal, services.max_command_s)
     processes = ProcessTool(services.terminal)
     return [
-        build_tool(
+        build_builtin_tool(
             name="terminal",
             toolset="terminal",
             schema=_TERMINAL_SCHEMA,
@@ -144,12 +144,11 @@ def tools(services: Services) -> list[Tool]:
                 "task": Meaning.NOTE,
                 "watch": Meaning.NOTE,
             },
-            core=True,
             timeout=services.max_command_s + OVERHEAD_TIMEOUT_S,
             synonyms=("shell", "bash", "run", "execute", "command line", "script"),
             source=SOURCE,
         ),
-        build_tool(
+        build_builtin_tool(
             name="process",
             toolset="terminal",
             schema=_PROCESS_SCHEMA,
@@ -164,7 +163,6 @@ def tools(services: Services) -> list[Tool]:
                 "action": Meaning.NOTE,
                 "signal": Meaning.NOTE,
             },
-            core=True,
             precheck=processes.check_call,
             timeout=MAX_WAIT_S + OVERHEAD_TIMEOUT_S,
             synonyms=("background", "job", "daemon", "kill", "log", "signal"),

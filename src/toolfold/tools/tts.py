@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolfold.authoring import build_tool
 from toolfold.config.speech import SpeechSettings
 from toolfold.config.web import WebSettings
 from toolfold.errors import CallError, shorten
 from toolfold.files import Workspace
 from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
 from toolfold.tools import OutsideText, Services
+from toolfold.tools._builtin import build_builtin_tool
 
 SOURCE = Source("builtin", "tts")
 MAX_TEXT_CHARS = 5_000
@@ -63,7 +63,7 @@ def tools(services: Services) -> list[Tool]:
         services.speech, services.web, services.environment, services.workspace, services.outside_text
     )
     return [
-        build_tool(
+        build_builtin_tool(
             name="text_to_speech",
             toolset="tts",
             schema=_TEXT_TO_SPEECH,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from toolfold.authoring import build_tool
 from toolfold.config.models import VisionSettings
 from toolfold.config.web import WebSettings
 from toolfold.errors import CallError
@@ -17,6 +16,7 @@ from toolfold.files import Workspace
 from toolfold.model import CallContext, Effect, Json, Meaning, Media, Source, Tool
 from toolfold.providers.model_access import ModelAccess, ModelQuestion
 from toolfold.tools import OutsideText, Services
+from toolfold.tools._builtin import build_builtin_tool
 
 SOURCE = Source("builtin", "vision")
 MAX_IMAGE_BYTES = 20_000_000
@@ -66,7 +66,7 @@ def tools(services: Services) -> list[Tool]:
         services.models, services.vision, services.web, services.workspace, services.outside_text
     )
     return [
-        build_tool(
+        build_builtin_tool(
             name="vision_analyze",
             toolset="vision",
             schema=_VISION_ANALYZE,

@@ -11,11 +11,11 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from toolfold.authoring import build_tool
 from toolfold.config.web import WebSettings
 from toolfold.errors import CallError
 from toolfold.model import CallContext, Content, Effect, Json, Source, Tool
 from toolfold.tools import OutsideText, Services
+from toolfold.tools._builtin import build_builtin_tool
 
 if TYPE_CHECKING:
     from toolfold.internet.extraction import Detail, ExtractedText
@@ -74,7 +74,7 @@ def tools(services: Services) -> list[Tool]:
     """Return the tools `web_search` and `web_extract`."""
     web = WebTools(services.web, services.environment, services.outside_text)
     return [
-        build_tool(
+        build_builtin_tool(
             name="web_search",
             toolset="web",
             schema=_WEB_SEARCH,
@@ -83,12 +83,11 @@ def tools(services: Services) -> list[Tool]:
             emoji="🔎",
             effects=(Effect.READ, Effect.NETWORK),
             parallel=True,
-            core=True,
             timeout=services.web.search.timeout_seconds + OVERHEAD_TIMEOUT_S,
             synonyms=("google", "internet", "look up", "find online", "news"),
             source=SOURCE,
         ),
-        build_tool(
+        build_builtin_tool(
             name="web_extract",
             toolset="web",
             schema=_WEB_EXTRACT,
@@ -97,7 +96,6 @@ def tools(services: Services) -> list[Tool]:
             emoji="📄",
             effects=(Effect.READ, Effect.NETWORK),
             parallel=True,
-            core=True,
             timeout=services.web.timeout_seconds + OVERHEAD_TIMEOUT_S,
             synonyms=("fetch", "download page", "read url", "scrape", "open link", "pdf"),
             source=SOURCE,

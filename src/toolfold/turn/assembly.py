@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,8 @@ class Turn:
     """Why tools are deferred to tool search in this turn, or why they are not."""
     known_signatures: Mapping[str, str] = field(default_factory=dict)
     """Name → signature, for tools in search results that the model still has in its messages."""
+    explain_missing: Callable[[str], str] | None = None
+    """Function that returns why a tool of this name is not known yet; empty if no server could have it."""
 
     def tool(self, name: str) -> Tool:
         """Return the callable tool with this name. Raises CallError for tools outside the session's grant."""
@@ -133,6 +135,8 @@ class Turn:
     def _not_available(self, name: str) -> CallError:
         if name in self.held_names:
             return Refused(f"{name!r} cannot be used until a person reviews it: `toolfold mcp review`.")
+        if self.explain_missing and (why := self.explain_missing(name)):
+            return CallError(f"{shorten(name)!r} cannot be called yet: {why}")
         visible = self.granted if self.visible_names is None else self.granted & self.visible_names
         known = visible - self.unavailable.keys()
         if not self.searchable:
@@ -165,6 +169,7 @@ def begin_turn(
     bridge: Bridge | None = None,
     *,
     awaiting: frozenset[str] = frozenset(),
+    explain_missing: Callable[[str], str] | None = None,
     direct: frozenset[str] = frozenset(),
 ) -> Turn:
     """Return a turn that lists every granted and available tool of the session."""
@@ -185,6 +190,7 @@ def begin_turn(
         visible_names=grant.shown,
         held_names=awaiting,
         failing=failures.failing,
+        explain_missing=explain_missing,
         direct=direct,
     )
 

@@ -42,6 +42,8 @@ class DisclosureDecision:
     """The tokens of the deferrable tools, if the decision depends on them."""
     selects: bool = False
     """True if tools are selected for each message."""
+    adds_search: bool = False
+    """True if all tools are shown, and tool search for tools that are not known yet."""
     forced: bool = False
     """True if the selection failed: the model has to search, and keeps the tools that are never deferred."""
 
@@ -60,6 +62,7 @@ class Disclosure:
     ) -> None:
         self._max_tools = settings.tool_search.max_shown_tools(behind_gateway=behind_gateway)
         self._settings, self._selection = settings.tool_search, settings.selection
+        self._behind_gateway = behind_gateway
         self._sorted = deferral or Deferral(settings)
         self._weights = weights or ToolTokenCounts()
         self._shown_bridge = _BridgeListing(settings, bridge)
@@ -84,6 +87,9 @@ class Disclosure:
             turn = self._show_tools(grant, turn, visible, searchable=True)
         elif chosen is not None and not decision.forced:
             turn = self._show_tools(grant, turn, select_showable(grant, turn, sorted(chosen)))
+        elif decision.adds_search:
+            bridge = self._shown_bridge(grant, self._sorted(grant))
+            turn = self._show_tools(grant, turn, [*turn.tools, *bridge], searchable=True)
         self._log_decision(grant, turn, decision)
         return turn
 
@@ -101,11 +107,19 @@ class Disclosure:
         direct = self.always_shown(grant).intersection(tool.name for tool in tools)
         return replace(turn, tools=tools, searchable=searchable, direct=direct)
 
-    def decide(self, grant: Grant, turn: Turn, context_tokens: int | None) -> DisclosureDecision:
-        """Decide whether tools are deferred to tool search and selected, given the model's context window."""
+    def decide(
+        self, grant: Grant, turn: Turn, context_tokens: int | None, *, is_incomplete: bool = False
+    ) -> DisclosureDecision:
+        """Decide whether tools are deferred to tool search and selected, given the model's context window.
+
+        `is_incomplete` means that the tools of a server are not known yet.
+        """
         decision = self._decide_deferral(grant, turn, context_tokens)
         selects = decision.active if self._selection == "auto" else self._selection != "eager"
-        return replace(decision, selects=selects)
+        # Many clients of a gateway ignore changes of the list: they search for the tools of late servers.
+        can_search = self._behind_gateway and self._settings.enabled != "off"
+        adds_search = is_incomplete and can_search and not decision.active
+        return replace(decision, selects=selects, adds_search=adds_search)
 
     def decide_forced(self, grant: Grant, turn: Turn) -> DisclosureDecision:
         """Return the decision for a turn whose tools could not be selected: the model has to search."""

@@ -74,6 +74,15 @@ class ToolNames:
         names = self.names_of(server, tool)
         return names.client if self.for_clients else names.agent
 
+    def may_name(self, server: str, name: str) -> bool:
+        """Return True if a tool of the server could have this name, whatever tools the server lists."""
+        prefixes = (
+            self._clients.prefix_of(server),
+            self._agents.prefix_of(server),
+            mcp_original_name(server, ""),
+        )
+        return name.startswith(prefixes)
+
     def find_own_name(self, server: str, name: str, listed: Iterable[str]) -> str | None:
         """Return the server's name for a tool, given any name of the tool; None if it is not listed."""
         own = list(listed)
@@ -90,7 +99,7 @@ class _Namespace:
         self._label, self._prefixes, self._taken = label, dict(prefixes), frozenset(taken)
 
     def name_of(self, server: str, tool: str) -> str:
-        plain = f"{self._prefix_of(server)}{tool}"
+        plain = f"{self.prefix_of(server)}{tool}"
         is_free = is_accepted(plain) and plain not in self._taken and not is_reserved(plain)
         if is_free and self._is_owner(server, plain) and not self._is_foreign(plain):
             return plain
@@ -101,12 +110,13 @@ class _Namespace:
         """Return True if a name for gateway clients starts with `mcp_`, the prefix of names for agents."""
         return not self._label and name.casefold().startswith(_AGENT_LABEL)
 
-    def _prefix_of(self, server: str) -> str:
+    def prefix_of(self, server: str) -> str:
+        """Return the prefix of a server's tool names."""
         return self._prefixes.get(server, f"{self._label}{server}_")
 
     def _is_owner(self, server: str, plain: str) -> bool:
         """Return True if no other server's prefix matches the name `plain` better than this server's."""
-        own = self._prefix_of(server)
+        own = self.prefix_of(server)
         others = ((each, prefix) for each, prefix in self._prefixes.items() if each != server)
         return not any(
             plain.startswith(prefix) and (len(prefix), server) > (len(own), each) for each, prefix in others

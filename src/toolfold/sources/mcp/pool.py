@@ -377,6 +377,34 @@ class McpServers:
                 return server
         return None
 
+    def explain_missing_tools(self, name: str = "") -> Mapping[str, str]:
+        """Return, by toolset, why the tools of servers are not known.
+
+        With `name`, only for servers that could have a tool of this name.
+        """
+        return {
+            MCP_PREFIX + each: _explain_missing_list(server)
+            for each, server in self._servers.items()
+            if server.settings.enabled
+            and server.listing is None
+            and (not name or self._names.may_name(each, name))
+        }
+
+    async def wait_for_tool(self, name: str) -> None:
+        """Wait until servers that are starting and could have this tool have listed their tools or failed.
+
+        Does not wait longer than `mcp.wait_seconds`, and not for servers whose tools are known.
+        """
+        toolsets = self.explain_missing_tools(name)
+        servers = [self._servers[each.removeprefix(MCP_PREFIX)] for each in toolsets]
+        starting = [each for each in servers if each.state_name == "starting"]
+        if starting:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._config.mcp.wait_seconds):
+                    await asyncio.gather(
+                        *(self._loop.run(each.get_connection()) for each in starting), return_exceptions=True
+                    )
+
     async def call_tool(
         self,
         server: str,
@@ -863,6 +891,16 @@ class McpServers:
 def _log_failed_adoption(server: str, done: concurrent.futures.Future[None]) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
         log.error("internal error while using the shared tool list of MCP server %r", server, exc_info=error)
+
+
+def _explain_missing_list(server: ServerSupervisor) -> str:
+    """Return for a model why the tools of a server are not known, and what to do."""
+    if server.state_name == "starting":
+        return f"MCP server {server.name!r} is still starting. Call the tool again in a few seconds."
+    return (
+        f"MCP server {server.name!r} could not be started. A person can check it: `toolfold mcp test"
+        f" {server.name}`."
+    )
 
 
 def _find_tool(listing: Listing | None, tool: str) -> ListedTool | None:
