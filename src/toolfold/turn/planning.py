@@ -20,13 +20,14 @@ def plan_turn(
     selector: Selector,
     context_tokens: int | None = None,
     client: str = "",
+    is_incomplete: bool = False,
 ) -> Turn:
     """Return the turn with the tools that the model sees for a conversation, and why.
 
     `available` has all tools that are granted and work now. `client` is whose use of tools the ranking
-    learns from.
+    learns from. `is_incomplete` means that the tools of a server are not known yet.
     """
-    decision = disclosure.decide(grant, available, context_tokens)
+    decision = disclosure.decide(grant, available, context_tokens, is_incomplete=is_incomplete)
     if not decision.selects or not conversation.user_texts:
         return disclosure(grant, available, decision)
     selection = selector(grant, available, conversation, client=client)
