@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolfold.dashboard.confirmations import ProposedChange
+from toolfold.dashboard.local_gateways import find_login_name
 from toolfold.dashboard.texts import show_exact_line, show_name
 from toolfold.errors import ToolfoldError
 from toolfold.gateway.request_bodies import RequestRefused
@@ -39,6 +40,8 @@ class ClientAdmin:
                 "tools": tools if isinstance(tools := each.get("tools"), int) else 0,
                 "busy": bool(each.get("busy")),
                 "gateway": show_name(str(gateway.get("address") or "stdio")),
+                "user": show_name(self._name_user(each, gateway)),
+                "process": gateway["pid"],
             }
             for gateway in read_statuses(folder)
             for each in gateway.get("clients", ())
@@ -56,6 +59,12 @@ class ClientAdmin:
             "connected": connected[:MAX_CLIENTS],
             "toolsets": sorted(self._runtime.toolsets().listing())[:1_000],
         }
+
+    def _name_user(self, client: Mapping[str, Any], gateway: Mapping[str, Any]) -> str:
+        """Return the user of a connected client; over stdio, the user who runs the dashboard too."""
+        if not gateway.get("address"):
+            return find_login_name()
+        return self._tokens.users.name_user(str(client.get("user_id") or ""))
 
     def _open_session(self, client: GatewayClient) -> Session:
         return open_session(

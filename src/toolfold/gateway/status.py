@@ -105,6 +105,7 @@ def describe_gateway(
     clients = [
         {
             "name": session.display_name,
+            "user_id": session.client.user_id,
             "token": "" if session.client.name == "stdio" else session.client.name,
             "toolsets": session.client.toolsets,
             "tools": len(session.session.granted()),
