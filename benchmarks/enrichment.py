@@ -1,9 +1,8 @@
 """Measure what example messages of tools add to retrieval: every set with 0, 1, 3 and 6 messages per tool.
 
     python benchmarks/enrichment.py                                      # the sample catalog
-    python benchmarks/enrichment.py --data DIR [--folds DIR] [--sets A,B] [--plot FILE --peer .741]
+    python benchmarks/enrichment.py --data DIR [--folds DIR] [--sets A,B]
     python benchmarks/enrichment.py --data DIR --peers DIR --peer-python PATH   # beside other retrievers
-    python benchmarks/enrichment.py --results FILE --plot FILE           # plot an earlier result (--json)
 
 Messages come from `training/enrichment/SET.jsonl`: lines with `tool` and `messages`, written from definitions
 alone; a set is reduced to the tools of its file, and to the queries that need only these. "Half" gives
@@ -35,7 +34,7 @@ from measuring.peers import (
 )
 from measuring.quality import SYSTEMS, Quality, System, snapshot
 from measuring.scores import DEEPEST, figures
-from measuring.sets import SAMPLE, Sets, Task
+from measuring.sets import Sets, Task
 from measuring.weights import Model, Weights
 
 from toolfold.registry import Snapshot
@@ -189,15 +188,10 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--modes", default=",".join(MEASURED), help="comma-separated search modes to measure")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"), help="output directory")
     parser.add_argument("--json", type=Path, help="write the whole result to this file")
-    parser.add_argument("--results", type=Path, help="read this result of --json instead of measuring")
-    parser.add_argument("--plot", type=Path, help="plot R@5 on the sample catalog to this SVG file")
-    parser.add_argument("--peer", type=float, help="R@5 of the best other retriever on it, for the plot")
     chosen = parser.parse_args(arguments)
     require_peer_python(parser, chosen)
     if unknown := set(chosen.modes.split(",")) - set(MEASURED):
         parser.error(f"unknown search modes: {', '.join(sorted(unknown))}; known are {', '.join(MEASURED)}")
-    if chosen.plot and not chosen.results and chosen.modes.split(",") != list(MEASURED):
-        parser.error("--plot needs all search modes")
     return chosen
 
 
@@ -205,9 +199,6 @@ def main() -> None:
     if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_THREAD})
     chosen = options(sys.argv[1:])
-    if chosen.results:
-        plot(json.loads(chosen.results.read_text(encoding="utf-8")), chosen)
-        return
     chosen.out.mkdir(parents=True, exist_ok=True)
     sets = Sets(chosen.data, chosen.out / "catalogs")
     quality = Quality(Weights(chosen.folds, chosen.out / "vectors"))
@@ -230,16 +221,6 @@ def main() -> None:
     print(text)
     if chosen.json:
         chosen.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    plot(results, chosen)
-
-
-def plot(results: Mapping[str, Mapping[str, Any]], chosen: argparse.Namespace) -> None:
-    """Plot the results for the sample catalog, on which no weights were trained."""
-    if chosen.plot is None:
-        return
-    from measuring.plots import draw_enrichment
-
-    draw_enrichment(dict(results[SAMPLE]), chosen.peer, chosen.plot)
 
 
 if __name__ == "__main__":

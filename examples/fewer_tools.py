@@ -1,11 +1,10 @@
 """Compare the tokens that are sent to a model with and without selection."""
 
-from toolfold import count_tokens, load_config, open_runtime, sample_catalog
+from toolfold import count_tokens, open_runtime, sample_catalog
 
 
 def main() -> None:
-    config = load_config(overrides=["tools.selection=hybrid", "tools.rag_top_k=5", "tools.tool_search=off"])
-    with open_runtime(config) as runtime:
+    with open_runtime(selection="hybrid", top_k=5, tool_search=False) as runtime:
         runtime.registry.add_all(sample_catalog())
         session = runtime.session()
 

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from toolfold import load_config, open_runtime
+from toolfold import open_runtime
 
 PLUGIN = '''
 from toolfold import tool
@@ -25,8 +25,8 @@ def main() -> None:
         folder = Path(home) / "plugins"
         folder.mkdir()
         (folder / "loud.py").write_text(PLUGIN)
-        config = load_config(overrides=[f"plugins.folder={folder}"])
-        with open_runtime(config) as runtime:
+        settings = {"plugins.enabled": True, "plugins.folder": folder}
+        with open_runtime(settings=settings) as runtime:
             for report in runtime.sources:
                 if report.kind != "builtin":
                     print(report.name, report.state, report.tools, report.toolsets)

@@ -2,13 +2,13 @@
 
 import json
 
-from toolfold import count_tokens, load_config, open_runtime, sample_catalog
+from toolfold import count_tokens, open_runtime, sample_catalog
 
 
 def main() -> None:
     # The small model is enough here, and the search waits until all tools are embedded.
-    config = load_config(overrides=["tools.rag_embed_model=light", "tools.patience_seconds=60"])
-    with open_runtime(config) as runtime:
+    settings = {"tools.rag_embed_model": "light", "tools.patience_seconds": 60}
+    with open_runtime(settings=settings) as runtime:
         runtime.registry.add_all(sample_catalog())  # 277 tools of 22 fictional services
         session = runtime.session(context_tokens=200_000)  # context window of the session's model
 

@@ -1,4 +1,4 @@
-"""Record `docs/chat.svg`, an image in the README: the real chat with the demo's scripted model.
+"""Record `docs/chat.svg`, an image in `docs/chat.md`: the real chat with the demo's scripted model.
 
 Starts `toolfold chat --demo` in a pseudo-terminal, types messages and answers, and draws the screen.
 `--check` compares what the image shows with a new recording, numbers aside, and fails if they differ.

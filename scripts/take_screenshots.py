@@ -19,7 +19,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.dashboard.conftest import NOTES  # noqa: E402
-from tests.dashboard.dashboard_process import write_sample_history  # noqa: E402
 from tests.dashboard.harness import (  # noqa: E402
     DashboardProcess,
     find_project,
@@ -28,6 +27,9 @@ from tests.dashboard.harness import (  # noqa: E402
     run_dashboard,
     write_home,
 )
+
+from toolfold.dashboard.demo import write_sample_history  # noqa: E402
+from toolfold.dashboard.recorder import HISTORY_FILE  # noqa: E402
 
 if TYPE_CHECKING:
     import queue
@@ -77,7 +79,7 @@ def main() -> None:
         home.mkdir()
         write_home(home, NOTES, embedder="embedded")
         (find_project(home) / "demo.json").write_text(json.dumps(SCRIPT * 8))
-        write_sample_history(home, TOOLS)
+        write_sample_history(home / "state" / HISTORY_FILE, TOOLS)
         with run_dashboard(home) as dashboard, open_browser() as browser:
             for scheme in ("light", "dark"):
                 for size in SIZES:

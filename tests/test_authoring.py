@@ -1113,3 +1113,12 @@ def test_tool_made_from_a_functools_wrapper_has_the_name_and_parameters_of_the_w
     made = tool_from_function(passes_on(google))
     assert made.name == "google"
     assert set(made.parameters["properties"]) == {"place", "days"}
+
+
+@pytest.mark.parametrize("effects", [["destructiv"], "destructive"])
+def test_effect_that_does_not_exist_is_rejected_where_the_tool_is_defined(effects: Any) -> None:
+    def wipe() -> None:
+        """Wipe the disk."""
+
+    with pytest.raises(InvalidTool, match=r"Did you mean destructive\?|must be a list of strings"):
+        tool(effects=effects)(wipe)

@@ -1264,3 +1264,21 @@ async def test_tool_result_contains_the_duration_of_the_call(pipeline: Pipeline)
     begun = time.perf_counter()
     told = (await pipeline.call()).milliseconds
     assert 0 < told <= (time.perf_counter() - begun) * 1_000
+
+
+async def test_duration_of_a_call_does_not_include_the_wait_for_approval(pipeline: Pipeline) -> None:
+    waited: list[float] = []
+
+    def approve(_: ApprovalRequest) -> bool:
+        asked = time.perf_counter()
+        while time.perf_counter() < asked + 0.05:
+            pass
+        waited.append(time.perf_counter() - asked)
+        return True
+
+    pipeline.recording(effects=[Effect.DESTRUCTIVE])
+    pipeline.approver = approve
+    begun = time.perf_counter()
+    result = await pipeline.call()
+    assert result.ok
+    assert result.milliseconds <= (time.perf_counter() - begun - waited[0]) * 1_000

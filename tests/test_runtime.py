@@ -14,18 +14,11 @@ from typing import Any
 import pytest
 
 from tests.conftest import RuntimeOpener, recording_tool
-from toolfold import (
-    CallContext,
-    ConfigError,
-    LocalAgent,
-    NameTaken,
-    ReservedName,
-    Runtime,
-    UnknownToolset,
-    open_runtime,
-    tool,
-)
+from tests.gateway.harness import fault_server
+from toolfold import CallContext, ConfigError, Runtime, ToolfoldError, open_runtime, tool
+from toolfold.agent import LocalAgent
 from toolfold.config import load_config
+from toolfold.errors import NameTaken, ReservedName, UnknownToolset
 from toolfold.model import Definition, Json
 
 
@@ -640,15 +633,105 @@ class TestSyncAndAsync:
         assert set(threading.enumerate()) <= before
 
 
-def test_open_runtime_without_arguments_loads_the_user_settings_and_project_settings(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (home / "config.yaml").write_text("tools:\n  disabled: [patch]\n")
-    monkeypatch.setenv("TOOLFOLD_HOME", str(home))
-    monkeypatch.chdir(tmp_path)
-    with open_runtime() as runtime:
-        assert runtime.config.workspace == tmp_path
-        assert runtime.switched_off() == {"patch"}
+class TestSettingsOfCode:
+    @pytest.fixture(autouse=True)
+    def user_home(self, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The user has settings in files and in the environment, and a plugin."""
+        (home / "plugins").mkdir()
+        (home / "plugins" / "mine.py").write_text("raise SystemExit('loaded')")
+        (home / "config.yaml").write_text(
+            "tools: {disabled: [patch]}\nmcp: {servers: {clock: {command: no}}}"
+        )
+        monkeypatch.setenv("TOOLFOLD_HOME", str(home))
+        monkeypatch.setenv("TOOLFOLD_TOOLS__RAG_TOP_K", "3")
+        monkeypatch.chdir(tmp_path)
+
+    def test_runtime_opened_by_code_reads_no_settings_of_the_user_and_leaves_no_state(
+        self, home: Path
+    ) -> None:
+        before = sorted(home.rglob("*"))
+        with open_runtime() as runtime:
+            state = runtime.config.paths.state_dir
+            assert state.is_dir()
+            assert runtime.config.tools.rag_top_k == 8
+            assert not runtime.switched_off()
+            assert not runtime.config.mcp.servers
+            assert not [report for report in runtime.sources if report.kind != "builtin"]
+            runtime.session(["file"]).call_sync("write_file", {"path": "a.txt", "content": "x"})
+        assert not state.exists()
+        assert sorted(home.rglob("*")) == before
+
+    def test_state_directory_that_was_named_is_kept(self, tmp_path: Path) -> None:
+        with open_runtime(state_dir="state") as runtime:
+            assert runtime.config.paths.state_dir == tmp_path / "state"
+            runtime.config.paths.state_dir.mkdir(exist_ok=True)
+        assert (tmp_path / "state").is_dir()
+
+    def test_user_settings_are_read_if_asked_for_and_arguments_precede_them(self, tmp_path: Path) -> None:
+        with open_runtime(user_settings=True, top_k=5, settings={"plugins.enabled": False}) as runtime:
+            assert runtime.config.workspace == tmp_path
+            assert runtime.config.tools.rag_top_k == 5
+            assert runtime.switched_off() == {"patch"}
+            assert list(runtime.config.mcp.servers) == ["clock"]
+            assert "read_file" in runtime.session().granted()
+
+    def test_session_has_a_built_in_tool_only_if_its_toolset_is_named(self, ran: list[str]) -> None:
+        with open_runtime(toolsets=["web"]) as runtime:
+            runtime.registry.add_all(
+                [recording_tool("own", "hr", ran), recording_tool("also_own", "terminal", ran)]
+            )
+            session = runtime.session()
+            web = runtime.resolve_toolset("web")
+            assert session.granted() == {"own", "also_own", *web}
+            assert session.call_sync("own").ok
+            for call in (
+                session.call_sync("write_file", {"path": "a", "content": "b"}),
+                session.call_sync("tool_call", {"name": "terminal", "arguments": {"command": "id"}}),
+            ):
+                assert "not available in this session" in (call.error or "")
+            assert "not available" in runtime.handle_function_call("cronjob", {"action": "list"})
+            assert "terminal" not in definition_names(runtime.get_tool_definitions(quiet_mode=True))
+            assert runtime.session(["file"]).granted() >= {"read_file", "write_file"}
+
+    @pytest.mark.parametrize(
+        ("arguments", "problem"),
+        [
+            ({"selection": "hybird"}, "did you mean hybrid"),
+            ({"toolsets": ["wbe"]}, "Did you mean web"),
+            ({"settings": {"tools.max_paralel": 3}}, "did you mean max_parallel"),
+            ({"user_settings": True, "state_dir": "state"}, "TOOLFOLD_HOME"),
+        ],
+    )
+    def test_invalid_argument_is_reported_with_the_value_that_was_meant(
+        self, arguments: dict[str, Any], problem: str
+    ) -> None:
+        with pytest.raises(ToolfoldError, match=problem):
+            open_runtime(**arguments)
+
+    def test_settings_of_the_user_stay_protected_from_a_runtime_that_does_not_use_them(
+        self, home: Path
+    ) -> None:
+        with open_runtime(settings={"files.extra_roots": [str(home)]}) as runtime:
+            session = runtime.session(["file", "terminal"])
+            written = session.call_sync("write_file", {"path": str(home / "config.yaml"), "content": "x"})
+            run = session.call_sync("terminal", {"command": f"echo x > {home / 'config.yaml'}"})
+        assert not written.ok
+        assert not run.ok
+        assert "disabled" in (home / "config.yaml").read_text()
+
+    def test_tools_of_a_server_named_in_code_have_the_names_that_clients_of_the_gateway_see(self) -> None:
+        servers = {"notes": fault_server("--tools", "2")}
+        with open_runtime(mcp_servers=servers, settings={"mcp.wait_seconds": 60}) as runtime:
+            granted = runtime.session().granted()
+            assert granted
+            assert all(name.startswith("notes_") for name in granted)
+
+    def test_call_that_needs_approval_is_refused_if_nobody_can_be_asked(self, tmp_path: Path) -> None:
+        (tmp_path / "drafts").mkdir()
+        with open_runtime() as runtime:
+            done = runtime.session(["terminal"]).call_sync("terminal", {"command": "rm -rf drafts"})
+        assert "nobody could be asked" in (done.error or "")
+        assert (tmp_path / "drafts").is_dir()
 
 
 def test_file_tools_of_a_runtime_read_and_write_only_inside_the_project_directory(

@@ -30,29 +30,6 @@ def draw(result: Figures, folder: Path) -> list[Path]:
     return drawn
 
 
-def draw_enrichment(rows: Figures, peer: float | None, file: Path) -> Path:
-    """Plot R@5 of three modes by the number of messages per tool, and of the best other retriever."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "toolfold"
-    figure, axes = _make_axes(width=6.5)
-    counts = [count for count in rows if count.isdigit()]
-    for place, (mode, label) in enumerate((("keyword", "keywords"), (LIGHT, "light"), (DEFAULT, "default"))):
-        across = [number - 0.27 + 0.27 * place for number in range(len(counts))]
-        heights = [rows[count][mode]["R@5"] for count in counts]
-        axes.bar(across, heights, 0.25, color=INK[mode], label=f"Toolfold, {label}")
-        for position, height in zip(across, heights, strict=True):
-            axes.annotate(f"{height:.3f}"[1:], (position, height), ha="center", fontsize=7)
-    if peer is not None:
-        axes.axhline(peer, color=INK["peer"], linestyle="--", label="best other retriever")
-    axes.set_xticks(range(len(counts)), [f"{count} example messages per tool" for count in counts])
-    axes.set_ylabel("R@5")
-    axes.set_ylim(0.5, 1.0)
-    axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False, fontsize=7)
-    return _save_figure(figure, file)
-
-
 def draw_scale(rows: Sequence[Figures], file: Path) -> Path:
     """Plot build time, time of a search, memory and recall by the number of tools."""
     import matplotlib

@@ -4,15 +4,14 @@ from typing import Any
 
 from anthropic import Anthropic
 
-from toolfold import load_config, open_runtime, sample_catalog
+from toolfold import open_runtime, sample_catalog
 from toolfold.integrations.anthropic_sdk import answer_message_sync
 
 
 def main() -> None:
     client: Any = Anthropic()
     model = "claude-sonnet-4-6"
-    config = load_config(overrides=["tools.selection=hybrid", "tools.rag_top_k=8"])
-    with open_runtime(config) as runtime:
+    with open_runtime(selection="hybrid", top_k=8) as runtime:
         runtime.registry.add_all(sample_catalog())
         session = runtime.session()
         messages: list[Any] = [

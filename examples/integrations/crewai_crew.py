@@ -2,15 +2,14 @@
 
 from crewai import LLM, Agent, Crew, Task
 
-from toolfold import load_config, open_runtime, sample_catalog
+from toolfold import open_runtime, sample_catalog
 from toolfold.integrations.crewai import make_tools
 
 DESCRIPTION = "Create an invoice for Halden Ltd over 1,200 euros"
 
 
 def main() -> None:
-    config = load_config(overrides=["tools.selection=hybrid", "tools.rag_top_k=8"])
-    with open_runtime(config) as runtime:
+    with open_runtime(selection="hybrid", top_k=8) as runtime:
         runtime.registry.add_all(sample_catalog())
         agent = Agent(
             role="Clerk",

@@ -5,13 +5,12 @@ import asyncio
 from google.adk.agents import LlmAgent
 from google.adk.runners import InMemoryRunner
 
-from toolfold import load_config, open_runtime, sample_catalog
+from toolfold import open_runtime, sample_catalog
 from toolfold.integrations.google_adk import ToolfoldToolset
 
 
 async def main() -> None:
-    config = load_config(overrides=["tools.selection=hybrid", "tools.rag_top_k=8"])
-    with open_runtime(config) as runtime:
+    with open_runtime(selection="hybrid", top_k=8) as runtime:
         runtime.registry.add_all(sample_catalog())
         toolset = ToolfoldToolset(runtime.session())
         agent = LlmAgent(name="clerk", model="gemini-2.5-flash", tools=[toolset])

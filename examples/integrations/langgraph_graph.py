@@ -6,13 +6,12 @@ from typing import Any
 from langchain_openai import ChatOpenAI
 from langgraph.graph import END, MessagesState, StateGraph
 
-from toolfold import load_config, open_runtime, sample_catalog
+from toolfold import open_runtime, sample_catalog
 from toolfold.integrations.langchain import ToolCallNode, select_definitions
 
 
 async def main() -> None:
-    config = load_config(overrides=["tools.selection=hybrid", "tools.rag_top_k=8"])
-    with open_runtime(config) as runtime:
+    with open_runtime(selection="hybrid", top_k=8) as runtime:
         runtime.registry.add_all(sample_catalog())
         session, model = runtime.session(), ChatOpenAI(model="gpt-5.1")
 

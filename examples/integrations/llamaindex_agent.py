@@ -5,13 +5,12 @@ import os
 
 from llama_index.llms.openai import OpenAI
 
-from toolfold import load_config, open_runtime, sample_catalog
+from toolfold import open_runtime, sample_catalog
 from toolfold.integrations.llamaindex import SelectingAgent
 
 
 async def main() -> None:
-    config = load_config(overrides=["tools.selection=hybrid", "tools.rag_top_k=8"])
-    with open_runtime(config) as runtime:
+    with open_runtime(selection="hybrid", top_k=8) as runtime:
         runtime.registry.add_all(sample_catalog())
         llm = OpenAI(model="gpt-5.1", api_base=os.environ.get("OPENAI_BASE_URL"))
         agent = SelectingAgent(session=runtime.session(), llm=llm)

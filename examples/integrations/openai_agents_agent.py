@@ -2,14 +2,13 @@
 
 from agents import Agent, Runner, set_tracing_disabled
 
-from toolfold import load_config, open_runtime, sample_catalog
+from toolfold import open_runtime, sample_catalog
 from toolfold.integrations.openai_agents import add_tools
 
 
 def main() -> None:
     set_tracing_disabled(True)
-    config = load_config(overrides=["tools.selection=hybrid", "tools.rag_top_k=8"])
-    with open_runtime(config) as runtime:
+    with open_runtime(selection="hybrid", top_k=8) as runtime:
         runtime.registry.add_all(sample_catalog())
         agent = add_tools(Agent(name="Clerk", model="gpt-5.1"), runtime.session())
         print(Runner.run_sync(agent, "Create an invoice for Halden Ltd over 1,200 euros").final_output)

@@ -2,13 +2,12 @@
 
 from pydantic_ai import Agent
 
-from toolfold import load_config, open_runtime, sample_catalog
+from toolfold import open_runtime, sample_catalog
 from toolfold.integrations.pydantic_ai import ToolfoldTools
 
 
 def main() -> None:
-    config = load_config(overrides=["tools.selection=hybrid", "tools.rag_top_k=8"])
-    with open_runtime(config) as runtime:
+    with open_runtime(selection="hybrid", top_k=8) as runtime:
         runtime.registry.add_all(sample_catalog())
         agent = Agent("openai-chat:gpt-5.1", capabilities=[ToolfoldTools(runtime.session())])
         print(agent.run_sync("Create an invoice for Halden Ltd over 1,200 euros").output)

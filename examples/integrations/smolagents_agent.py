@@ -4,13 +4,12 @@ import os
 
 from smolagents import OpenAIServerModel, ToolCallingAgent
 
-from toolfold import load_config, open_runtime, sample_catalog
+from toolfold import open_runtime, sample_catalog
 from toolfold.integrations.smolagents import SelectingModel, make_tools
 
 
 def main() -> None:
-    config = load_config(overrides=["tools.selection=hybrid", "tools.rag_top_k=8"])
-    with open_runtime(config) as runtime:
+    with open_runtime(selection="hybrid", top_k=8) as runtime:
         runtime.registry.add_all(sample_catalog())
         session = runtime.session()
         model = OpenAIServerModel("gpt-5.1", api_base=os.environ.get("OPENAI_BASE_URL"))

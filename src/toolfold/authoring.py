@@ -11,7 +11,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType, MethodType, SimpleNamespace
-from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints, overload
+from typing import Annotated, Any, Generic, ParamSpec, TypeAlias, TypeVar, get_args, get_type_hints, overload
 
 from toolfold.errors import InvalidArguments, InvalidTool, closest_names, did_you_mean
 from toolfold.model import (
@@ -115,6 +115,9 @@ class ToolFunction(Generic[P, R]):
         self.__dict__.pop("tool", None)  # left by an earlier decoration of the same function
         self._function = function
         self._options = options
+        name = str(options.get("name") or getattr(function, "__name__", ""))
+        for each in _to_strings(name, "effects", options.get("effects")):
+            _parse_effect(name, each)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._function(*args, **kwargs)
@@ -129,6 +132,10 @@ class ToolFunction(Generic[P, R]):
     def tool(self) -> Tool:
         """Return the tool, built on first use so that decorating does not slow down imports."""
         return tool_from_function(self._function, **self._options)
+
+
+ToolLike: TypeAlias = Tool | ToolFunction[..., Any] | Callable[..., Any]
+"""A tool, a `@tool` function, or a typed function."""
 
 
 @overload
@@ -174,6 +181,16 @@ def tool_from_function(
         is_async=inspect.iscoroutinefunction(function),
         **options,
     )
+
+
+def as_tool(value: object) -> Tool:
+    """Return a tool, the tool of a `@tool` function, or one built from a plain typed function."""
+    if isinstance(value, (FunctionType, MethodType)):
+        return tool_from_function(value)
+    found = value.tool if isinstance(value, ToolFunction) else value
+    if not isinstance(found, Tool):
+        raise InvalidTool(f"expected a Tool or a @tool function, not {type(found).__name__}")
+    return found
 
 
 def _read_schema(name: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
@@ -297,8 +314,10 @@ def _parse_effect(name: str, effect: Effect | str) -> Effect:
     try:
         return Effect(effect)
     except ValueError:
-        allowed = ", ".join(Effect)
-        raise InvalidTool(f"tool {name!r}: {effect!r} is not an effect ({allowed})") from None
+        near = did_you_mean(closest_names(str(effect), Effect, count=1))
+        raise InvalidTool(
+            f"tool {name!r}: {effect!r} is not an effect ({', '.join(Effect)}).{near}"
+        ) from None
 
 
 def _parse_meanings(name: str, judged_as: Mapping[str, Meaning | str], parameters: Json) -> FrozenDict:

@@ -83,33 +83,34 @@ class Dispatch:
 
         `slot` is held only while the handler runs, so that waiting for a person does not block other calls.
         """
-        started, refused = time.perf_counter(), False
+        clock, refused = _CallClock(), False
         try:
             call = unwrap(call)
-            result = await self._run_pipeline(turn, call, replace(context, call_id=call.id), slot)
+            result = await self._run_pipeline(turn, call, replace(context, call_id=call.id), slot, clock)
         except CallError as error:
             result, refused = self._result_from_error(call, error), isinstance(error, Refused)
             if refused:
                 await self._check_settings(call)
         except asyncio.CancelledError:
-            self._finish_cancelled(call, context, started)
+            self._finish_cancelled(call, context, clock)
             raise
         except Exception as error:
             log.exception("dispatching %r failed", call.name)
             result = self._result_from_message(call, f"Error executing {call.name}: {error_message(error)}")
-        result = replace(result, milliseconds=(time.perf_counter() - started) * 1000)
+        result = replace(result, milliseconds=clock.read_milliseconds())
         registered = isinstance(call.name, str) and bool(turn.snapshot.named(call.name))
         self.events.finish(call, result, context, refused=refused, registered=registered)
         if self.usage is not None:
             self.usage.observe_call(turn, call, result, context)
         return result
 
-    def _finish_cancelled(self, call: ToolCall, context: CallContext, started: float) -> None:
+    def _finish_cancelled(self, call: ToolCall, context: CallContext, clock: _CallClock) -> None:
         result = self._result_from_message(call, "The call was cancelled.")
-        milliseconds = (time.perf_counter() - started) * 1000
-        self.events.finish(call, replace(result, milliseconds=milliseconds), context)
+        self.events.finish(call, replace(result, milliseconds=clock.read_milliseconds()), context)
 
-    async def _run_pipeline(self, turn: Turn, call: ToolCall, context: CallContext, slot: Slot) -> ToolResult:
+    async def _run_pipeline(
+        self, turn: Turn, call: ToolCall, context: CallContext, slot: Slot, clock: _CallClock
+    ) -> ToolResult:
         tool = turn.tool(call.name)  # scope check
         _require_nestable(tool, context)
         read = functools.partial(self.validate.read, tool)
@@ -117,7 +118,8 @@ class Dispatch:
         args = self.validate.check(tool, args)  # schema check of the final arguments
         self.events.start(tool, args, context)
         context = replace(context, nested=_NestedCalls(self, turn, context))
-        await self.approval.require(tool, args, context)  # approval of the final arguments
+        with clock.paused():
+            await self.approval.require(tool, args, context)  # approval of the final arguments
         async with slot, self._watch_settings(tool, context) as watch:
             with self.events.follow_progress(tool, context) as report:
                 context = replace(context, report_progress=report)
@@ -296,6 +298,25 @@ class Dispatch:
     def _result_from_message(self, call: ToolCall, message: str) -> ToolResult:
         message = make_encodable(self.redact(message))
         return ToolResult(call_id=call.id, name=call.name, text=render({"error": message}), error=message)
+
+
+class _CallClock:
+    """Measures how long a call takes, without the time in which it waits for a person's approval."""
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave out the time that the block takes."""
+        paused = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._started += time.perf_counter() - paused
+
+    def read_milliseconds(self) -> float:
+        return (time.perf_counter() - self._started) * 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 MCP_PREFIX = "mcp-"
 USER_LEARNER_PREFIX = "user:"
 """Start of the names under which tool search learns from users, whose messages are private."""
-MCP_SOURCE = "mcp"
+BUILTIN_SOURCE, MCP_SOURCE = "builtin", "mcp"
 ANONYMOUS_CLIENT = "(local)"
 """Name of a gateway client without a token; no token can have this name."""
 BRIDGE_SEARCH = "tool_search"
@@ -52,6 +52,8 @@ class Effect(StrEnum):
     """Operates devices in the physical world."""
     SCHEDULE = "schedule"
     """Schedules work of a model for a later time, when nobody can be asked for approval."""
+    INSTRUCT = "instruct"
+    """Stores text that models follow as instructions in later sessions."""
     DESTRUCTIVE = "destructive"
 
 

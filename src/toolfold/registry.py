@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from toolfold.authoring import ToolFunction, build_tool
+from toolfold.authoring import ToolLike, as_tool, build_tool
 from toolfold.errors import InvalidTool, NameTaken, ReservedName
 from toolfold.model import Tool
 from toolfold.naming import is_accepted, is_reserved, short_names
@@ -94,18 +94,20 @@ class Registry:
         """Register a tool from name, schema and handler; see `toolfold.authoring.build_tool`."""
         return self.add(build_tool(**definition), override=override)
 
-    def add(self, tool: Tool | ToolFunction[..., Any], *, override: bool = True) -> Tool:
+    def add(self, tool: ToolLike, *, override: bool = True) -> Tool:
         """Register a tool and return it with its registered name."""
-        value = _to_tool(tool)
+        value = _clean_text(as_tool(tool))
         with self._lock:
             placement = _place_tool(self._tools, value, override)
             self._generation += 1
         _warn_replaced(placement)
         return placement.tool
 
-    def add_all(self, tools: Iterable[Tool | ToolFunction[..., Any]], *, override: bool = True) -> list[Tool]:
+    def add_all(self, tools: Iterable[ToolLike], *, override: bool = True) -> list[Tool]:
         """Register all of the tools, or none if one is rejected."""
-        values = [_to_tool(tool) for tool in tools]  # before the lock, because the caller's code runs here
+        values = [
+            _clean_text(as_tool(tool)) for tool in tools
+        ]  # before the lock, because the caller's code runs here
         with self._lock:
             return self._replace_tools(dict(self._tools), values, override)
 
@@ -120,7 +122,7 @@ class Registry:
 
     def replace_toolset(self, toolset: str, tools: Iterable[Tool]) -> list[Tool]:
         """Replace all tools of a toolset by the given tools, atomically."""
-        values = [_to_tool(tool) for tool in tools]
+        values = [_clean_text(as_tool(tool)) for tool in tools]
         with self._lock:
             others = {name: tool for name, tool in self._tools.items() if tool.toolset != toolset}
             return self._replace_tools(others, values, override=True)
@@ -149,13 +151,6 @@ class _Placement:
 
     tool: Tool
     replaced: Tool | None
-
-
-def _to_tool(tool: Tool | ToolFunction[..., Any]) -> Tool:
-    value = tool.tool if isinstance(tool, ToolFunction) else tool
-    if not isinstance(value, Tool):
-        raise InvalidTool(f"expected a Tool or a @tool function, not {type(value).__name__}")
-    return _clean_text(value)
 
 
 def _clean_text(tool: Tool) -> Tool:

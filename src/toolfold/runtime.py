@@ -9,18 +9,22 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
+import shutil
+import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import weakref
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, TypedDict, TypeVar
+from pathlib import Path
+from typing import Any, Literal, TypedDict, TypeVar
 
 from toolfold.approval.factory import build_audit
 from toolfold.approval.gate import Approval
 from toolfold.approval.smart import Reviewer
-from toolfold.authoring import ToolFunction
+from toolfold.authoring import ToolLike
 from toolfold.availability import Availability, Status
-from toolfold.config import Config, load_config
+from toolfold.config import Config, default_config, load_config
 from toolfold.config.changes import (
     SettingsChanges,
     compare_settings,
@@ -35,7 +39,7 @@ from toolfold.configured_scope import SynonymCheck, build_scope, declare_toolset
 from toolfold.dispatch import Dispatch
 from toolfold.errors import ConfigError, error_message, shorten
 from toolfold.events import ConfigReloaded, EventBus
-from toolfold.model import AgentServices, Approver, Caller, Definition, GrantLimit, Json, Tool
+from toolfold.model import BUILTIN_SOURCE, AgentServices, Approver, Caller, Definition, GrantLimit, Json, Tool
 from toolfold.provenance import Beacon, find_tool_call
 from toolfold.registry import Registry, Snapshot
 from toolfold.results import ResultStore, render
@@ -49,7 +53,7 @@ from toolfold.runtime_parts import (
     load_tools,
     open_parts,
 )
-from toolfold.scope import Scope, Toolsets
+from toolfold.scope import TOOL_RULE, Scope, Toolsets
 from toolfold.session import Session, SessionDeps, SessionLimit
 from toolfold.sources.mcp.elicitation import Elicit, InteractionCallbacks, Sampler
 from toolfold.sources.mcp.pool import McpServers
@@ -68,29 +72,74 @@ Value = TypeVar("Value")
 def open_runtime(
     config: Config | None = None,
     *,
+    selection: Literal["eager", "hybrid", "semantic", "keyword"] | None = None,
+    top_k: int | None = None,
+    tool_search: bool | Literal["auto"] | None = None,
+    toolsets: Iterable[str] | None = None,
+    mcp_servers: Mapping[str, Mapping[str, object]] | None = None,
+    providers: Mapping[str, Mapping[str, object]] | None = None,
+    workspace: Path | str | None = None,
+    approval_mode: Literal["manual", "smart", "off"] | None = None,
+    tool_timeout: float | None = None,
+    settings: Mapping[str, object] | None = None,
+    state_dir: Path | str | None = None,
+    user_settings: bool = False,
     approver: Approver | None = None,
     reviewer: Reviewer | None = None,
     progress: Progress | None = None,
     elicit: Elicit | None = None,
     sampler: Sampler | None = None,
     behind_gateway: bool = False,
-    client_names: bool = False,
+    client_names: bool | None = None,
     build_index: bool = True,
 ) -> Runtime:
-    """Build a runtime from a configuration. Close it, or use it in a `with` statement.
+    """Build a runtime. Close it, or use it in a `with` statement.
+
+    Uses the defaults and these arguments. `user_settings` reads the settings files and environment variables
+    of the command line as well, and then `state_dir` is the user's. `settings` are any others by their keys:
+    `{"tools.max_parallel": 4}`. `toolsets` are those of the built-in tools that a session has without naming
+    them: none. State is kept in `state_dir`, by default until the runtime is closed. A `config` from
+    `load_config` replaces all of these.
 
     `approver` decides what a person must confirm; `reviewer` is the model that `approval.mode: smart`
     asks first, instead of the configured one. `progress` receives the number of indexed tools and the
     total while an index is built. `elicit` answers questions of MCP servers to a person, and `sampler`
     their requests to a model; without them these are declined. `behind_gateway` is for a runtime whose
     tools are called by MCP clients, which add their own tool prefix and ask their own users. `client_names`
-    only names the tools as those clients see them: `git_status` instead of `mcp_git_status`. `build_index`
+    names the tools of MCP servers as those clients see them, `git_status` instead of `mcp_git_status`; this
+    is the default without a `config`. `build_index`
     starts to build the search index in the background, if tools are selected for messages.
     """
-    config = config or load_config()
-    record = SettingsRecord(config.paths.state_dir)
-    require_accepted(config, record)
+    given = {
+        "tools.selection": selection,
+        "tools.rag_top_k": top_k,
+        "tools.tool_search": tool_search,
+        "mcp.servers": mcp_servers,
+        "providers": providers,
+        "files.workspace": None if workspace is None else str(workspace),
+        "approval.mode": approval_mode,
+        "tools.timeout_seconds": tool_timeout,
+    }
+    overrides = {key: value for key, value in given.items() if value is not None} | dict(settings or {})
     with ExitStack() as opened:  # closes what was opened if the rest fails
+        temporary_dir = None
+        client_names = config is None if client_names is None else client_names
+        if config is not None:
+            if overrides or state_dir or user_settings:
+                raise ConfigError("a configuration already has all settings", hint="load_config(overrides=…)")
+        elif user_settings or find_tool_call():  # code that a tool call runs keeps the user's restrictions
+            if state_dir and user_settings:
+                raise ConfigError("state_dir is that of the user settings", hint="set TOOLFOLD_HOME instead")
+            config = load_config(overrides=overrides)
+        else:
+            if not state_dir:
+                state_dir = temporary_dir = Path(tempfile.mkdtemp(prefix="toolfold-"))
+                opened.callback(shutil.rmtree, temporary_dir, ignore_errors=True)
+            config = default_config(overrides, state_dir=Path(state_dir))
+        if toolsets is None and config.loaded_with is None:
+            toolsets = ()
+        record = SettingsRecord(config.paths.state_dir)
+        require_accepted(config, record)
         parts = open_parts(config, progress, opened)
         tools = load_tools(config, parts)
         if find_tool_call():
@@ -117,7 +166,15 @@ def open_runtime(
         mcp.open()
         mcp.settle()
         runtime = Runtime(
-            config, parts, tools, dispatch, mcp, behind_gateway=behind_gateway, follower=follower
+            config,
+            parts,
+            tools,
+            dispatch,
+            mcp,
+            behind_gateway=behind_gateway,
+            follower=follower,
+            toolsets=toolsets,
+            temporary_dir=temporary_dir,
         )
         if build_index and config.tools.selection in ("hybrid", "semantic") and progress is None:
             parts.retriever.build_in_background(parts.registry.snapshot())
@@ -138,8 +195,14 @@ class Runtime:
         *,
         behind_gateway: bool = False,
         follower: SettingsFollower | None = None,
+        toolsets: Iterable[str] | None = None,
+        temporary_dir: Path | None = None,
     ) -> None:
-        """Create a runtime from its components; `follower` reloads changed settings."""
+        """Create a runtime from its components; `follower` reloads changed settings.
+
+        `toolsets` are those of the built-in tools that a session has without naming them; None means all.
+        `temporary_dir` is deleted when the runtime is closed.
+        """
         self.database = parts.database
         """The database that replicas share; None if all state is in files of this machine."""
         self.config = config
@@ -154,7 +217,6 @@ class Runtime:
         self.settings_version = 0
         """Number that increases whenever changed settings take effect."""
         self._browser, self._skill_search, self.jobs = parts.browser, parts.skill_search, parts.jobs
-        self._beacon = Beacon()
         self.terminal = parts.terminal
         self.mcp = mcp
         self.hooks = dispatch.hooks
@@ -174,6 +236,8 @@ class Runtime:
             redact=dispatch.redact,
         )
         self._toolsets = Toolsets(parts.registry.snapshot(), self._declared)
+        self._default_toolsets = None if toolsets is None else tuple(toolsets)
+        self._toolsets.require(self._default_toolsets or ())
         self._synonym_check = SynonymCheck(config.tools.synonyms)
         self._synonym_check.check(self._toolsets)
         self._preview_weights = ToolTokenCounts()
@@ -184,6 +248,12 @@ class Runtime:
             mcp.follow_shared_pins(parts.database)
             mcp.follow_shared_listings()
         dispatch.results.prune()
+        self._delete_state: Callable[[], object] = (
+            weakref.finalize(self, shutil.rmtree, temporary_dir, ignore_errors=True)
+            if temporary_dir
+            else lambda: None
+        )
+        self._beacon = Beacon()
         self._close_readers = open_readers(config, self.events)  # last: it starts threads
 
     def _build_scope(self, config: Config, toolsets: Toolsets) -> Scope:
@@ -315,7 +385,7 @@ class Runtime:
         deps = self._deps  # read once: changed settings replace it
         limit = SessionLimit.open(find_limit, deps.scope) if find_limit else None
         base = deps.scope if limit is None else limit.scope
-        scope = base.delegated(self.toolsets(), toolsets, disabled_toolsets)
+        scope = self._narrow_scope(base, toolsets, disabled_toolsets)
         return Session(
             deps,
             scope,
@@ -343,7 +413,7 @@ class Runtime:
         config = current.config.model_copy(update={"tools": settings})
         disclosing = _build_disclosing(settings, self.retriever, self._preview_weights, behind_gateway=False)
         deps = replace(current, config=config, latest=None, **disclosing)
-        scope = deps.scope.delegated(self.toolsets(), toolsets, ())
+        scope = self._narrow_scope(deps.scope, toolsets, ())
         return Session(deps, scope, context_tokens=context_tokens)
 
     def build_foreign_deps(
@@ -383,13 +453,26 @@ class Runtime:
         The schemas are shared and read-only, which is fast for many tools; `session.definitions()` returns
         copies.
         """
-        toolsets = self.toolsets()
-        scope = self._deps.scope.delegated(toolsets, enabled_toolsets, disabled_toolsets or ())
-        return render_definitions(self._offered_tools(toolsets, scope, quiet_mode))
+        scope = self._narrow_scope(self._deps.scope, enabled_toolsets, disabled_toolsets)
+        return render_definitions(self._offered_tools(self.toolsets(), scope, quiet_mode))
 
     def offered(self, quiet: bool = False) -> Sequence[Tool]:
         """Return the tools that are allowed by the configuration and available now."""
         return self._offered_tools(self.toolsets(), self._deps.scope, quiet)
+
+    def _narrow_scope(
+        self, base: Scope, enabled: Iterable[str] | None, disabled: Iterable[str] | None
+    ) -> Scope:
+        """Return the scope for the given toolsets; without `enabled`, without the other built-in tools."""
+        toolsets, removed = self.toolsets(), Scope().narrow(disabled=disabled or ()).disabled
+        if enabled is None and self._default_toolsets is not None:
+            snapshot = toolsets.snapshot
+            builtin = {name for name, tool in snapshot.items() if tool.source.kind == BUILTIN_SOURCE}
+            left_out = builtin.difference(*map(toolsets.resolve, self._default_toolsets))
+            for name, members in snapshot.toolsets.items():
+                out = members & left_out
+                removed += (name,) if out == members else tuple(TOOL_RULE + each for each in sorted(out))
+        return base.delegated(toolsets, enabled, removed)
 
     def _offered_tools(self, toolsets: Toolsets, scope: Scope, quiet: bool) -> Sequence[Tool]:
         turn = assemble(toolsets.snapshot, scope.granted(toolsets), self._availability)
@@ -409,7 +492,7 @@ class Runtime:
         """Run one tool call and return the JSON text for the model. Never raises."""
         try:
             deps = self._deps
-            scope = deps.scope.delegated(self.toolsets(), enabled_toolsets, disabled_toolsets or ())
+            scope = self._narrow_scope(deps.scope, enabled_toolsets, disabled_toolsets)
             session = Session(deps, scope, id=self._task_session_id(task_id))
             return session.call_sync(name, args, task_id=task_id, user_task=user_task).text
         except Exception as error:  # invalid arguments of the caller; the model still gets JSON
@@ -459,6 +542,7 @@ class Runtime:
         self._beacon.close()
         if self.database is not None:
             self.database.close()
+        self._delete_state()
 
     def __enter__(self) -> Runtime:
         return self
@@ -498,11 +582,11 @@ class RuntimeRegistry:
         """Register a tool from name, schema and handler; see `toolfold.build_tool`."""
         return self._registry.register(override=override, **definition)
 
-    def add(self, tool: Tool | ToolFunction[..., Any], *, override: bool = True) -> Tool:
-        """Register a tool, or a function decorated with `@tool`."""
+    def add(self, tool: ToolLike, *, override: bool = True) -> Tool:
+        """Register a tool, a function decorated with `@tool`, or a typed function."""
         return self._registry.add(tool, override=override)
 
-    def add_all(self, tools: Iterable[Tool | ToolFunction[..., Any]], *, override: bool = True) -> list[Tool]:
+    def add_all(self, tools: Iterable[ToolLike], *, override: bool = True) -> list[Tool]:
         """Register all of the tools, or none if one is rejected."""
         return self._registry.add_all(tools, override=override)
 

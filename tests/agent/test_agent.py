@@ -20,6 +20,7 @@ from toolfold import ConfigError, Runtime, ToolCall, build_tool
 from toolfold.agent import Agent, AgentLimits
 from toolfold.agent.compression import MIN_CHARS_PER_TOKEN, SUMMARY_OPENING
 from toolfold.agent.history import UNKNOWN_OUTCOME
+from toolfold.errors import NameTaken
 from toolfold.events import (
     ContextCompressed,
     Event,
@@ -68,6 +69,48 @@ def is_valid(agent: Agent) -> bool:
     calls = [call_id for call_id, _ in dialect.find_calls(messages)]
     results = dialect.find_result_ids(messages)
     return set(calls) == results and len(calls) == len(set(calls))
+
+
+def count_boats(pier: str) -> dict[str, object]:
+    """Count the boats at a pier."""
+    return {"pier": pier, "boats": 3}
+
+
+def test_agent_of_its_own_has_the_functions_it_was_given_and_nothing_else(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLFOLD_HOME", str(home))
+    (home / "config.yaml").write_text("mcp: {servers: {clock: {command: no}}}\n")
+    outside = [call(name) for name in ("terminal", "write_file", "cronjob", "todo", "mcp_clock_now")]
+    bridge = [call("tool_call", name=name, arguments={}) for name in ("terminal", "write_file", "cronjob")]
+    model = ScriptedProvider([call("count_boats", pier="north"), *outside, *bridge, "Three."])
+    with Agent(model, tools=[count_boats]) as agent:
+        assert agent.session.granted() == {"count_boats"}
+        assert agent.run_sync("How many boats?").text == "Three."
+        told = json.dumps(agent.history.messages)
+        assert not agent.runtime.config.mcp.servers
+    assert '\\"boats\\":3' in told
+    assert told.count("not available in this session") == len(outside) + len(bridge)
+    assert [each.name for each in home.iterdir()] == ["config.yaml"]
+
+
+def test_agent_with_tools_and_toolsets_has_both(runtime: Runtime, store: SqliteSessionStore) -> None:
+    agent = agent_with(runtime, store, "Done.", tools=[count_boats], toolsets=["todo"])
+    assert agent.session.granted() == {"count_boats", "todo"}
+
+
+def test_tool_of_an_agent_replaces_no_other_tool_of_a_shared_runtime(
+    runtime: Runtime, store: SqliteSessionStore
+) -> None:
+    agent_with(runtime, store, "Done.", tools=[count_boats])
+
+    def other() -> str:
+        return "another function"
+
+    other.__name__ = "count_boats"
+    for tool in (other, build_tool(name="read_file", toolset="t", schema={}, handler=lambda args: args)):
+        with pytest.raises(NameTaken):
+            agent_with(runtime, store, "Done.", tools=[tool])
 
 
 async def test_agent_runs_tool_calls_until_the_model_answers(

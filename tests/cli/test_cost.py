@@ -264,3 +264,14 @@ def test_cost_command_rejects_an_unwritable_plot_file_before_any_computation(
     assert done.code == 2
     assert problem in done.err
     assert done.out == ""
+
+
+def test_cost_command_says_if_tool_search_costs_more_than_sending_all_tools(
+    toolfold: Toolfold, catalog: str
+) -> None:
+    few = Path(catalog)
+    few.write_text("\n".join(few.read_text().splitlines()[:3]))
+    assert (
+        "Tool search costs more than sending all tools with"
+        in toolfold(*LIGHT, "cost", "--catalog", catalog).out
+    )

@@ -90,7 +90,10 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 OWNER = """
 import sys, toolfold
-with toolfold.open_runtime(approver=lambda request: "victim" not in str(request)) as runtime:
+def approve(request):
+    return "victim" not in str(request)
+
+with toolfold.open_runtime(user_settings=True, approver=approve) as runtime:
     session = runtime.session(["terminal"])
     for line in sys.stdin:
         print(session.call_sync("terminal", {"command": line.strip()}).ok, flush=True)

@@ -19,19 +19,18 @@ from typing import Any
 
 from toolfold import CallContext, Runtime, build_tool, open_runtime
 from toolfold.agent import Agent
+from toolfold.cli.demo import make_dashboard_demo
 from toolfold.cli.serve import build_server, make_link, open_listening_socket
 from toolfold.cli.ui import _make_policy
 from toolfold.config import load_config
 from toolfold.dashboard.app import DashboardApp, make_standalone_app
 from toolfold.dashboard.approvals import make_page_approver
 from toolfold.dashboard.dashboard import Dashboard
-from toolfold.dashboard.recorder import HISTORY_FILE
 from toolfold.model import Json, ToolCall
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
 from toolfold.retrieval.example_messages import MessageRecord
 from toolfold.retrieval.message_store import MESSAGES_DIRECTORY, MessageStore
 from toolfold.sources.catalog import sample_catalog
-from toolfold.store.usage import SqliteUsageStore, UsageEntry
 
 
 class Commands:
@@ -158,39 +157,6 @@ def _draw_words(count: int) -> list[list[str]]:
     return [[rng.choice(verbs), rng.choice(nouns), rng.choice(places)] for _ in range(count)]
 
 
-def write_sample_history(home: Path, tools: list[str], hours: float = 26.0) -> None:
-    """Write a usage history as a busy day of an agent and some clients leaves it."""
-    rng, now = random.Random(7), time.time()
-    store = SqliteUsageStore(home / "state" / HISTORY_FILE)
-    entries = []
-    for minute in range(int(hours * 60)):
-        at = now - minute * 60
-        busy = 1.6 + math.sin(at / 86_400 * 2 * math.pi) + 0.5 * math.sin(at / 9_000)
-        for _ in range(max(0, round(rng.gauss(busy, 1.2)))):
-            kind = rng.choices(("call", "search", "model"), (6, 2, 3))[0]
-            ok = rng.random() < (0.96 if kind == "call" else 0.87)
-            entries.append(
-                UsageEntry(
-                    at=at - rng.random() * 60,
-                    kind=kind,
-                    name=tools[min(len(tools) - 1, int(rng.expovariate(0.35)))],
-                    ok=ok,
-                    refused=kind == "call" and rng.random() < 0.01,
-                    ms=rng.lognormvariate(4.2, 0.9),
-                    tokens=rng.randint(900, 4_000)
-                    if kind == "model"
-                    else 5
-                    if ok or rng.random() < 0.6
-                    else 0,
-                    saved_tokens=rng.randint(9_000, 14_000) if kind == "model" else rng.choice((0, 0, 6_200)),
-                    cost=0.006 * rng.random() if kind == "model" else 0.0,
-                    saved_cost=0.018 * rng.random() if kind == "model" else 0.0,
-                )
-            )
-    store.add(entries)
-    store.close()
-
-
 async def _read_commands(commands: Commands) -> None:
     loop, tasks = asyncio.get_running_loop(), set()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
@@ -216,7 +182,7 @@ def _print(message: Json) -> None:
 async def _serve(runtime: Runtime, approver: Any) -> None:
     with open_listening_socket("127.0.0.1", 0) as listening:
         host, port = listening.getsockname()[:2]
-        app = Dashboard(runtime, approver).make_app(
+        app = Dashboard(runtime, approver, demo=make_dashboard_demo()).make_app(
             _make_policy(runtime.config, host, runtime.database),
             port=port,
             print_link=lambda code: _print({"printed": code}),

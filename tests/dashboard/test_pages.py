@@ -19,7 +19,7 @@ pytestmark = pytest.mark.clients
 
 PAGES = (
     *("catalog", "overview", "playground", "evaluation", "activity", "approvals"),
-    *("servers", "clients", "chat"),
+    *("servers", "clients", "users", "chat"),
 )
 AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 HOSTILE = '<img src=x onerror="document.title=1"><script>window.hacked=1</script>'
@@ -341,7 +341,7 @@ def require_no_markup(page: Any, title: str) -> None:
     assert "\u202e" not in page.content()
     assert page.evaluate("window.hacked") is None
     assert page.evaluate(FIND_MARKUP) == []
-    assert page.title() == f"{title} · Toolfold"
+    assert page.title().endswith(f"{title} · Toolfold")  # the number of open questions may precede it
 
 
 def test_catalog_page_with_ten_thousand_tools_renders_only_the_visible_rows(

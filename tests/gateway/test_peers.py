@@ -28,7 +28,7 @@ from toolfold.provenance import find_tool_call
 
 CLIENT = str(Path(__file__).with_name("approving_client.py"))
 IN_TOOL_CALL = """import sys, toolfold
-with toolfold.open_runtime(approver=lambda request: True) as runtime:
+with toolfold.open_runtime(user_settings=True, approver=lambda request: True) as runtime:
     result = runtime.session(["terminal"]).call_sync("terminal", {"command": sys.argv[1], "timeout": 120})
     print(result.text or result.error)
 """

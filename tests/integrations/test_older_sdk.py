@@ -22,7 +22,7 @@ sys.path.append(sys.argv[2])
 from importlib.metadata import version
 from toolfold import open_runtime
 assert version("mcp").startswith("1."), version("mcp")
-with open_runtime() as runtime:
+with open_runtime(user_settings=True) as runtime:
     session = runtime.session(["file"])
     print("tools:", len(session.definitions()))
     print("called:", session.call_sync("read_file", {"path": "notes.txt"}).ok)

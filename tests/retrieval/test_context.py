@@ -147,6 +147,30 @@ def test_question_that_needs_a_tool_by_itself_needs_it_after_other_topics(
     assert "tunepocket_getNowPlaying" in [hit.name for hit in found.hits]
 
 
+@check_cases(
+    ("message", "service"),
+    [
+        ("The parcel for Mrs Okafor never arrived.", "ferrywell"),
+        ("The invoice for Halden is wrong, by the way.", "tallyhouse"),
+        ("By the way, the sound in that interview recording is terrible.", "lumenlab"),
+    ],
+)
+def test_statement_on_a_new_topic_needs_a_tool_after_other_topics(
+    retriever: Retriever, tools: Snapshot, message: str, service: str
+) -> None:
+    context = Context(("a bit quieter please", "play some jazz"), ("tunepocket_controlPlayback",))
+    found = retriever.answer(tools, message, mode="hybrid", limit=16, context=context)
+    assert found.needed(DEFAULT_NEED_THRESHOLD)
+    assert any(hit.name.startswith(f"{service}_") for hit in found.hits)
+
+
+@check_cases("message", ["My grandmother used to sing this to me.", "lovely tune", "It was a long day."])
+def test_remark_needs_no_tool_in_a_conversation(retriever: Retriever, tools: Snapshot, message: str) -> None:
+    context = Context(("a bit quieter please", "play some jazz"), ("tunepocket_controlPlayback",))
+    found = retriever.answer(tools, message, mode="hybrid", limit=8, context=context)
+    assert not found.needed(DEFAULT_NEED_THRESHOLD)
+
+
 def test_nonexistent_tool_in_the_conversation_history_does_not_change_the_search_result(
     retriever: Retriever, tools: Snapshot
 ) -> None:

@@ -401,6 +401,12 @@ def test_created_changed_and_deleted_records_are_visible_in_look_ups() -> None:
         ("murmur_messages_search", {"query": 'in:office "wifi password"'}, ["m-3"]),
         ("murmur_messages_search", {"query": "from:amira has:link"}, ["m-4"]),
         ("murmur_channels_list", {"name_contains": "incident"}, ["CINCIDENT"]),
+        ("murmur_channels_list", {"name_contains": "Priya"}, ["DPRIYA001"]),
+        (
+            "wayfern_weather-forecast",
+            {"location": "Porto", "start": "2026-04-05T00:00:00Z", "steps": 2},
+            ["day-3", "day-4"],
+        ),
         ("pollenbox_contacts_search", {"text": "Marguerite Dahl"}, ["con-3"]),
         (
             "pollenbox_contacts_search",
@@ -489,6 +495,21 @@ def test_payment_of_an_invoice_is_visible_in_the_invoice_and_in_the_receivables(
     world.call("tallyhouse_record_payment", paid)
     assert world.call("tallyhouse_get_invoice", {"invoice_id": "inv-2026-031"})["invoice"]["status"] == "paid"
     assert world.call("tallyhouse_aged_receivables", {})["totals"]["Halden Ltd"] == 0
+
+
+def test_credit_note_lowers_the_open_amount_of_its_invoice() -> None:
+    world = World()
+    credited = {"invoice_id": "inv-2026-031", "reason_code": "price_error"}
+    world.call("tallyhouse_create_credit_note", {**credited, "lines": [{"line_no": 1, "amount": 180}]})
+    invoice = world.call("tallyhouse_get_invoice", {"invoice_id": "inv-2026-031"})["invoice"]
+    assert (invoice["open_amount"], invoice["status"]) == (680.0, "overdue")
+
+
+def test_services_with_alerts_are_known_by_the_same_name_where_they_are_rolled_back() -> None:
+    world = World()
+    alerts = world.call("emberwatch_listFiringAlerts", {"severity": ["page"]})["alerts"]
+    for service in {each["service"] for each in alerts}:
+        assert world.call("harborops_list-rollouts", {"workload": service})["total"]
 
 
 def test_free_times_do_not_overlap_events_of_the_participants() -> None:

@@ -17,8 +17,20 @@ export function whenSignedOut(listener: () => void): void {
   onSignedOut = listener;
 }
 
+const DEMO = "toolfold-demo";
+
+/** Tell whether this tab shows the demo's tools and data instead of the user's own. */
+export const isDemo = (): boolean => sessionStorage.getItem(DEMO) === "1";
+
+export function showDemo(isShown: boolean): void {
+  if (isShown) sessionStorage.setItem(DEMO, "1");
+  else sessionStorage.removeItem(DEMO);
+  location.reload();
+}
+
 function headers(): Record<string, string> {
-  return { "x-toolfold-page-key": sessionStorage.getItem(KEY) ?? "" };
+  const key = { "x-toolfold-page-key": sessionStorage.getItem(KEY) ?? "" };
+  return isDemo() ? { ...key, "x-toolfold-demo": "1" } : key;
 }
 
 async function read<T>(response: Response): Promise<T> {

@@ -1,10 +1,11 @@
 // Charts as plain SVG. Each has a text alternative; colours come from the theme.
 
 import { useState } from "preact/hooks";
-import { short } from "./format";
+import { dated, short, timeTicks } from "./format";
 
 export interface Bar {
-  label: string;
+  /** When the interval begins, in seconds. */
+  at: number;
   /** Stacked from the bottom, one value for each series. */
   values: number[];
 }
@@ -17,11 +18,13 @@ const BOTTOM = 32;
 function niceMax(value: number, smallest: number): number {
   if (value <= smallest) return smallest;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 2.5, 4, 5, 8, 10].map((step) => step * power).find((step) => step >= value) ?? value;
+  return [1, 2, 4, 6, 8, 10].map((step) => step * power).find((step) => step >= value) ?? value;
 }
 
-export function BarChart({ title, series, bars, format = short, smallest = 4 }: {
+/** Bars over the time from the first one to `until`. */
+export function BarChart({ title, series, bars, until, format = short, smallest = 4 }: {
   title: string;
+  until: number;
   series: { name: string; class: string }[];
   bars: Bar[];
   format?: (value: number) => string;
@@ -34,6 +37,8 @@ export function BarChart({ title, series, bars, format = short, smallest = 4 }: 
   const y = (value: number) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - BOTTOM - 10);
   const totals = series.map((each, index) => `${each.name}: ${format(bars.reduce((sum, bar) => sum + bar.values[index], 0))}`);
   const current = chosen === null ? null : bars[chosen];
+  const since = bars[0]?.at ?? until;
+  const isEmpty = bars.every((bar) => bar.values.every((value) => !value));
   return (
     <figure class="chart">
       <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${title}. ${totals.join(", ")}.`} onMouseLeave={() => setChosen(null)}>
@@ -58,17 +63,18 @@ export function BarChart({ title, series, bars, format = short, smallest = 4 }: 
             </g>
           );
         })}
-        {bars.map((bar, index) =>
-          index % Math.ceil(bars.length / 5) === 0 ? (
-            <text key={index} class="axis" x={LEFT + index * step} y={HEIGHT - 4}>{bar.label}</text>
-          ) : null,
-        )}
+        {timeTicks(since, until).map(({ at, text }) => {
+          const x = LEFT + ((at - since) / (until - since)) * (WIDTH - LEFT);
+          if (x < LEFT + 20 || x > WIDTH - 24) return null;
+          return <g key={at}><line class="tick" x1={x} x2={x} y1={HEIGHT - BOTTOM} y2={HEIGHT - BOTTOM + 5} /><text class="axis" x={x} y={HEIGHT - 6} text-anchor="middle">{text}</text></g>;
+        })}
+        {isEmpty && <text class="axis" x={(LEFT + WIDTH) / 2} y={(HEIGHT - BOTTOM) / 2 + 4} text-anchor="middle">Nothing in this period</text>}
       </svg>
       <figcaption>
         {series.map((each, index) => (
           <span key={each.name} class="legend"><i class={`dot ${each.class}`} />{each.name}{current && <b>{format(current.values[index])}</b>}</span>
         ))}
-        <span class="legend-time">{current ? current.label : ""}</span>
+        <span class="legend-time">{current ? `from ${dated(current.at)}` : ""}</span>
       </figcaption>
     </figure>
   );

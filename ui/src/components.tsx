@@ -2,7 +2,8 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, get } from "./api";
+import { ApiError, get, isDemo, showDemo } from "./api";
+import { useLive } from "./live";
 
 export function Page({ title, about, actions, children }: {
   title: string;
@@ -11,9 +12,10 @@ export function Page({ title, about, actions, children }: {
   children: ComponentChildren;
 }) {
   const heading = useRef<HTMLHeadingElement>(null);
+  const waiting = useLive().approvals.length;
   useEffect(() => {
-    document.title = `${title} · Toolfold`;
-  }, [title]);
+    document.title = `${waiting ? `(${waiting}) ` : ""}${title} · Toolfold`;
+  }, [title, waiting]);
   return (
     <div class="page">
       <header class="page-head">
@@ -51,9 +53,15 @@ export function Empty({ title, children }: { title: string; children?: Component
   return (
     <div class="empty">
       <p class="empty-title">{title}</p>
-      {children && <p class="muted">{children}</p>}
+      {children && <div class="muted">{children}</div>}
     </div>
   );
+}
+
+/** Offers the sample tools and data where there is nothing of the user's own to show yet. */
+export function TryDemo() {
+  if (isDemo()) return null;
+  return <p class="spaced"><button type="button" onClick={() => showDemo(true)}>Try the demo data</button></p>;
 }
 
 const TONES: Record<string, string> = {

@@ -23,6 +23,9 @@ export interface Approval {
   tool: string;
   emoji: string;
   session: string;
+  client?: string;
+  user?: string;
+  process?: string | number;
   is_command: boolean;
   command: string;
   part: string;

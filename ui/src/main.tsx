@@ -1,6 +1,6 @@
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { finishLogin, get, post, signIn, signOut, whenSignedOut } from "./api";
+import { finishLogin, get, isDemo, post, showDemo, signIn, signOut, whenSignedOut } from "./api";
 import { Problem } from "./components";
 import { Icon } from "./icons";
 import { startLive, useLive } from "./live";
@@ -14,6 +14,7 @@ import { OverviewPage } from "./pages/overview";
 import { OwnPage } from "./pages/own";
 import { PlaygroundPage } from "./pages/playground";
 import { ServersPage } from "./pages/servers";
+import { UsersPage } from "./pages/users";
 import { Link, useRoute } from "./router";
 
 const PAGES: [string, string][] = [
@@ -21,6 +22,7 @@ const PAGES: [string, string][] = [
   ["catalog", "Catalog"],
   ["servers", "Servers"],
   ["clients", "Clients"],
+  ["users", "Users"],
   ["playground", "Playground"],
   ["evaluation", "Evaluation"],
   ["activity", "Activity"],
@@ -80,6 +82,7 @@ function Shell({ onLeave }: { onLeave: () => void }) {
         </div>
       </header>
       <main id="main">
+        {isDemo() && <div class="banner demo"><span>Demo data: sample tools with simulated services, and a made-up usage history.</span><button type="button" class="link" onClick={() => showDemo(false)}>Show my own</button></div>}
         {route.page !== "approvals" && live.approvals.length > 0 && (
           <div class="banner" role="alert"><span>{live.approvals.length === 1 ? "A call waits" : `${live.approvals.length} calls wait`} for your approval.</span><Link to="approvals">Decide</Link></div>
         )}
@@ -105,6 +108,8 @@ function CurrentPage({ page, detail }: { page: string; detail: string }) {
       return <ServersPage />;
     case "clients":
       return <ClientsPage />;
+    case "users":
+      return <UsersPage />;
     case "chat":
       return <ChatPage detail={detail} />;
     default:

@@ -14,13 +14,15 @@ from toolfold.agent.limits import AgentLimits
 from toolfold.agent.memory import FILE_NAME as MEMORY_FILE
 from toolfold.agent.memory import Memory
 from toolfold.agent.prompt import build_system_prompt
+from toolfold.authoring import ToolLike, as_tool
 from toolfold.config import Config
 from toolfold.database import Database, open_database
-from toolfold.errors import ConfigError
+from toolfold.errors import ConfigError, NameTaken
 from toolfold.model import Approver, Asker, GrantLimit
 from toolfold.providers.client import ModelClient
 from toolfold.providers.models import ModelName, build_client, parse_model_name
 from toolfold.runtime import Runtime, open_runtime
+from toolfold.scope import ALL, TOOL_RULE
 from toolfold.session import Session
 from toolfold.skills import open_skill_library
 from toolfold.store import SessionRecord, SessionStore, SqliteSessionStore
@@ -48,15 +50,18 @@ class Agent(AgentConversation):
     """A conversation with a model that may use tools. Use it in a `with` or `async with` statement.
 
     `model` is PROVIDER:MODEL or a client of your own; without it the configuration decides. `session_id`
-    resumes a stored session. `approver` is asked before risky calls; `asker` puts questions of the model to
-    the user. `grant_limits` restrict the tools further than `toolsets`. Without `runtime` and
-    `store` the agent opens and closes its own.
+    resumes a stored session. The agent has `tools` (typed functions, for example) and those of `toolsets`;
+    without both, all that a session of its runtime has: no built-in tools, unless the user's settings were
+    read. `approver` is asked before risky calls; `asker` puts questions of the model to the user.
+    `grant_limits` restrict the tools further. Without `runtime` and `store` the agent opens and closes its
+    own, with the default settings.
     """
 
     def __init__(
         self,
         model: str | ModelClient = "",
         *,
+        tools: Iterable[ToolLike] | None = None,
         toolsets: Iterable[str] | None = None,
         disabled_toolsets: Iterable[str] = (),
         runtime: Runtime | None = None,
@@ -74,6 +79,8 @@ class Agent(AgentConversation):
             self._own_runtime = None if runtime else opened.enter_context(open_runtime(approver=approver))
             self.runtime = runtime or self._own_runtime or open_runtime()
             config = self.runtime.config
+            if tools is not None:
+                toolsets = (*_add_tools(self.runtime, tools), *(toolsets or ()))
             self._own_store = None if store else open_store(config, self.runtime.database)
             if self._own_store is not None:
                 weakref.finalize(self, self._own_store.close)  # also for an agent that is never closed
@@ -111,7 +118,7 @@ class Agent(AgentConversation):
         """Open a parent session restricted by the given limits; return None if no limits are given."""
         if not limits:
             return None
-        parent = self.runtime.session(approver=approver)
+        parent = self.runtime.session([ALL], approver=approver)
         for limit in limits:
             parent = parent.delegate(limit.enabled, limit.disabled)
         return parent
@@ -164,6 +171,15 @@ class Agent(AgentConversation):
                 own.close()
 
 
+def _add_tools(runtime: Runtime, tools: Iterable[ToolLike]) -> list[str]:
+    """Register tools, and return the rules that grant them. Raises NameTaken."""
+    chosen, registered = [as_tool(each) for each in tools], runtime.registry.snapshot()
+    for each in chosen:  # another agent may use the tool that has the name
+        if registered.get(each.name, each) != each:
+            raise NameTaken(each.name, registered[each.name].toolset)
+    return [TOOL_RULE + each.name for each in runtime.registry.add_all(chosen)]
+
+
 def _choose_model(
     model: str | ModelClient, record: SessionRecord | None, config: Config
 ) -> tuple[ModelClient, ModelName]:
@@ -203,7 +219,11 @@ def _create_record(
     disabled = tuple(disabled)
     # Before the session is stored: a session that cannot open must not become the newest one.
     _require_toolsets(deps.runtime, (*(enabled or ()), *disabled))
-    scope = (parent or deps.runtime.session()).scope.narrow(enabled, disabled)
+    scope = (
+        parent.scope.narrow(enabled, disabled)
+        if parent
+        else deps.runtime.session(enabled, disabled_toolsets=disabled).scope
+    )
     may_know = scope.covers(deps.runtime.toolsets(), MEMORY_TOOLSET)
     facts = deps.memory.read_facts() if deps.memory and may_know else ()
     has_skills = scope.covers(deps.runtime.toolsets(), SKILLS_TOOLSET)

@@ -7,7 +7,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shellverdict.errors import RuleError
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-__all__ = ["build_allowlist", "build_approval", "build_audit", "ineffective_entries", "runtime_paths"]
+__all__ = ["build_allowlist", "build_approval", "build_audit", "ineffective_entries"]
 
 # Long enough for every command that is shown to a model: truncated text could not be judged.
 _MAX_REDACTED_CHARS = 20_000
@@ -140,18 +139,12 @@ def build_audit(config: Config, database: Database | None = None) -> DecisionLog
     return SharedAuditLog(database, redact)
 
 
-def runtime_paths(config: Config) -> tuple[Path, ...]:
-    """Return the directories and files with Toolfold's settings, state, cache and plugins."""
-    paths = config.paths
-    return (paths.config_dir, paths.state_dir, paths.cache_dir, paths.user_file, config.plugins_folder)
-
-
 def _protected_paths(config: Config) -> list[str]:
     paths = config.paths
     in_project = [paths.project_dir / name for name in (PROJECT_FILE, ".toolfold", "toolfold.lock")]
     project = [paths.project_file] if paths.project_file else []
     program = runtime_program_paths(config.workspace)
-    return [str(path) for path in (*runtime_paths(config), *in_project, *project, *program)]
+    return [str(path) for path in (*config.own_paths, *in_project, *project, *program)]
 
 
 def _build_analyzer(

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from toolfold.turn.tokens import TokenCounter
 
 MAX_RANKED_TOOLS = 20
+SERVER_COUNTS = (1, 2, 3, 5, 8, 12)
+SMALL_SERVER_TOOLS = 5
+SEARCHES = ("search", "search+describe")
 SampleMessage = tuple[str, tuple[str, ...]]
 """The text of a message, and the names of the tools it needs."""
 
@@ -83,6 +86,11 @@ class ConversationSpec:
     multiple=True,
     help="Show the costs at the prices of this model. Repeatable. Default: one model per kind of provider.",
 )
+@click.option(
+    "--by-size",
+    is_flag=True,
+    help="Show from how many sample servers on a gateway with tool search saves context, and money.",
+)
 @plot_option("dollars by message")
 @json_option
 @click.pass_obj
@@ -95,6 +103,7 @@ def command(
     recorded: Path | None,
     price_file: Path | None,
     models: tuple[str, ...],
+    by_size: bool,
     plot: Path | None,
     as_json: bool,
 ) -> None:
@@ -108,6 +117,13 @@ def command(
     # Without vectors the figures would be those of keyword search.
     patient = invocation.with_overrides(("tools.patience_seconds=600",))
     with patient.open_runtime() as runtime, show_spinner("searching tools for every message"):
+        if by_size:
+            rows = _compare_sizes(runtime, shown, turns, seed)
+            if as_json:
+                print_json(rows)
+            else:
+                _print_sizes(rows, shown)
+            return
         tools, is_sample = _select_tools(runtime, catalog, sample)
         comparison = _compare_costs(
             runtime, tools, shown if models else prices, ConversationSpec(turns, seed, recorded, is_sample)
@@ -176,6 +192,55 @@ def _compare_costs(
     return CostComparison(sizes, dialogue, bills, prices, origin)
 
 
+def _compare_sizes(runtime: Runtime, prices: Sequence[Prices], turns: int, seed: int) -> list[dict[str, Any]]:
+    """Compare tool search with sending all tools, for gateways with more and more sample servers."""
+    by_service: dict[str, list[Tool]] = {}
+    for tool in load_extra_tools(None, True):
+        by_service.setdefault(tool.toolset, []).append(tool)
+    services = list(by_service.values())
+    catalogs = [services[:count] for count in (*SERVER_COUNTS, len(services))]
+    rows = []
+    for servers in ([services[0][:SMALL_SERVER_TOOLS]], *catalogs):
+        tools = [tool for server in servers for tool in server]
+        found = _compare_costs(runtime, tools, prices, ConversationSpec(turns, seed, None, True))
+        tokens = sum(found.sizes.full.values())
+        rows.append(
+            {
+                "servers": len(servers),
+                "tools": len(tools),
+                "tokens": tokens,
+                "context_saved": 1 - found.sizes.bridge / tokens,
+                "dollars_of_eager": {
+                    model: [bills[name].dollars / bills["eager"].dollars for name in SEARCHES]
+                    for model, bills in found.bills.items()
+                },
+            }
+        )
+    return rows
+
+
+def _print_sizes(rows: Sequence[Mapping[str, Any]], shown: Sequence[Prices]) -> None:
+    print_table(
+        "A gateway with tool search, compared with sending all tools of its servers",
+        ("servers", "#tools", "#tokens", "#context saved", *(f"#{each.name}" for each in shown)),
+        (
+            (
+                str(row["servers"]),
+                str(row["tools"]),
+                f"{row['tokens']:,}",
+                f"{row['context_saved']:.1%}",
+                *("{:.0%} to {:.0%}".format(*row["dollars_of_eager"][each.name]) for each in shown),
+            )
+            for row in rows
+        ),
+    )
+    print_line(
+        "Context saved: the part of the tool definitions that is not in a request. Models: dollars as a share"
+        " of sending all tools, without to with a call of tool_describe for each tool. Above 100% search"
+        " costs money: it adds model calls and results."
+    )
+
+
 def _build_conversation(
     spec: ConversationSpec, tools: Sequence[Tool], ranking: MessageMeasurer
 ) -> tuple[Dialogue, str]:
@@ -198,7 +263,8 @@ def _sample_messages(tools: Sequence[Tool], turns: int, rng: random.Random) -> l
     from toolfold.retrieval.evaluation import load_queries
 
     with sample_files() as (_, file):
-        queries = load_queries(file)
+        names = {tool.name for tool in tools}
+        queries = [each for each in load_queries(file) if names.issuperset(each.gold)]
     services = {tool.name: tool.toolset for tool in tools}
     left: list[Query] = []
     service, messages = "", []
@@ -412,6 +478,14 @@ def _print_cheapest(comparison: CostComparison) -> None:
         for each, models in _best_placements(comparison).items()
     ]
     print_line(f"  Cheapest placement of selected tools: {'; '.join(best)}.")
+    shares = [
+        (name, bills["search"].dollars / bills["eager"].dollars) for name, bills in comparison.bills.items()
+    ]
+    if dearer := [f"{name} ({share:.0%})" for name, share in shares if share > 1]:
+        print_line(
+            f"  [yellow]Tool search costs more than sending all tools with {', '.join(dearer)}[/yellow]:"
+            " it saves context, not money."
+        )
     calls = {name: each.calls for name, each in next(iter(comparison.bills.values())).items()}
     print_line(
         f"  Model calls, which also take time: {calls['eager']} with eager, {calls['tail']} with a selection,"

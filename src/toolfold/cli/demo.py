@@ -23,6 +23,8 @@ from toolfold.errors import shorten
 
 if TYPE_CHECKING:
     from toolfold.config import Config
+    from toolfold.dashboard.approvals import PageApprover
+    from toolfold.dashboard.demo import DemoParts
     from toolfold.model import Json
     from toolfold.runtime import Runtime
 
@@ -138,6 +140,18 @@ def open_demo_agents(
             with show_spinner("indexing the sample tools, which takes a few seconds"):
                 runtime.session().definitions(MESSAGES[0])
             yield AgentOpener(runtime, store, options, client=client)
+
+
+def make_dashboard_demo() -> DemoParts:
+    """Return the parts of the demo that the dashboard shows: sample tools and a scripted model."""
+    from toolfold.cli.demo_conversation import MESSAGES, OLD_FOLDER, build_demo_model
+    from toolfold.dashboard.demo import DemoParts
+
+    def open_runtime(directory: Path, approver: PageApprover) -> Runtime:
+        (directory / OLD_FOLDER).mkdir()
+        return open_demo_runtime(directory, approver=approver)
+
+    return DemoParts(open_runtime, build_demo_model, MESSAGES)
 
 
 def _measure_message(runtime: Runtime, message: str) -> DemoRow:

@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from toolfold.gateway.oauth import OAuthResource
     from toolfold.gateway.server import Gateway
     from toolfold.gateway.tokens import TokenStore
+    from toolfold.model import Tool
     from toolfold.proxy import Proxy
     from toolfold.runtime import Runtime
 
@@ -48,6 +49,10 @@ log = logging.getLogger(__name__)
 
 _toolset_option = click.option(
     "--toolset", "toolsets", multiple=True, metavar="NAME", help="Serve only this toolset. Repeatable."
+)
+_modules_argument = click.argument("modules", nargs=-1, metavar="[FILE.py | MODULE]...")
+_with_settings_option = click.option(
+    "--with-settings", is_flag=True, help="With modules: serve the configured servers and tools too."
 )
 SWITCH_INTERVAL_S = 0.001
 """Limits how long a thread that parses a large result can block the event loops that serve clients."""
@@ -64,9 +69,20 @@ _HOST_HINT = (
     help="Port to listen on; 0 for a free port. Default: gateway.port.",
 )
 @_toolset_option
+@_modules_argument
+@_with_settings_option
 @click.pass_obj
-def command(invocation: Invocation, host: str | None, port: int | None, toolsets: tuple[str, ...]) -> None:
-    """Serve all MCP servers as one server over Streamable HTTP."""
+def command(
+    invocation: Invocation,
+    host: str | None,
+    port: int | None,
+    toolsets: tuple[str, ...],
+    modules: tuple[str, ...],
+    with_settings: bool,
+) -> None:
+    """Serve all MCP servers as one server over Streamable HTTP; or the @tool functions of Python modules."""
+    served = _load_modules(modules, with_settings=with_settings)
+    invocation = invocation.with_overrides(served.overrides)
     config = invocation.load_config()
     settings = config.gateway
     wanted = host or settings.host, settings.port if port is None else port
@@ -78,7 +94,7 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
         _log_to_file(config, address),
         invocation.open_runtime(behind_gateway=True, approver=approver, build_index=True) as runtime,
     ):
-        granted = _require_toolsets(runtime, tuple(toolsets) or settings.toolsets)
+        granted = _require_toolsets(runtime, served.add_to(runtime, tuple(toolsets) or settings.toolsets))
         _prepare_process()
         status = _GatewayStatus(runtime, config, address)
         with status.file, suppress(KeyboardInterrupt):  # Ctrl-C is the normal way to stop it
@@ -89,11 +105,21 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
 
 @click.command("serve", short_help="Serve all MCP servers as one over stdio.")
 @_toolset_option
+@_modules_argument
+@_with_settings_option
 @click.pass_obj
-def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
-    """Serve all MCP servers as one server, over stdio, to the client that starts this command."""
+def serve_stdio(
+    invocation: Invocation, toolsets: tuple[str, ...], modules: tuple[str, ...], with_settings: bool
+) -> None:
+    """Serve all MCP servers as one server, over stdio, to the client that starts this command.
+
+    With FILE.py or MODULE, serve the @tool functions of these modules.
+    """
     from toolfold.gateway.stdio import serve
 
+    with redirect_stdout(sys.stderr):  # a module may print, and standard output belongs to the protocol
+        served = _load_modules(modules, with_settings=with_settings)
+    invocation = invocation.with_overrides(served.overrides)
     config = invocation.load_config()
     if sys.stdin.isatty():
         print_note(
@@ -106,7 +132,9 @@ def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
         invocation.open_runtime(behind_gateway=True, approver=approver, build_index=True) as runtime,
         _open_feed(runtime, approver) as feed,
     ):
-        granted = _require_toolsets(runtime, tuple(toolsets) or config.gateway.toolsets)
+        granted = _require_toolsets(
+            runtime, served.add_to(runtime, tuple(toolsets) or config.gateway.toolsets)
+        )
         _prepare_process()
         _print_listing_size(runtime, granted)
         status = _GatewayStatus(runtime, config, "")
@@ -118,6 +146,42 @@ def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
         serving = serve(runtime, toolsets=granted, on_start=on_start)
         with status.file:
             asyncio.run(_run_until_signal(serving))
+
+
+@dataclass(frozen=True, slots=True)
+class _ServedModules:
+    """Tools of the modules named on the command line."""
+
+    tools: list[Tool]
+    with_settings: bool
+
+    @property
+    def overrides(self) -> list[str]:
+        """Return the settings without which only these tools exist for clients."""
+        alone = self.tools and not self.with_settings
+        return ["mcp.enabled=false", "plugins.enabled=false", "apis={}"] if alone else []
+
+    def add_to(self, runtime: Runtime, toolsets: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Register the tools and return the toolsets to serve. Raises NameTaken."""
+        from toolfold.errors import NameTaken
+        from toolfold.scope import TOOL_RULE
+
+        registered = runtime.registry.snapshot()
+        for each in self.tools if self.with_settings else ():
+            if each.name in registered:
+                raise NameTaken(each.name, registered[each.name].toolset)
+        own = tuple(TOOL_RULE + each.name for each in runtime.registry.add_all(self.tools))
+        if own and not self.with_settings:
+            return own
+        return toolsets if toolsets is None else (*toolsets, *own)
+
+
+def _load_modules(names: tuple[str, ...], *, with_settings: bool) -> _ServedModules:
+    from toolfold.sources.tool_modules import load_tool_modules
+
+    if with_settings and not names:
+        raise click.UsageError("--with-settings needs a module: without one, the settings are served anyway")
+    return _ServedModules(load_tool_modules(names), with_settings)
 
 
 @contextmanager
@@ -331,11 +395,12 @@ def _open_dashboard(
 
     The list is empty if the dashboard is turned off.
     """
+    from toolfold.cli.demo import make_dashboard_demo
     from toolfold.dashboard.dashboard import Dashboard
 
     if approver is None:
         return [], None
-    dashboard = Dashboard(runtime, approver)
+    dashboard = Dashboard(runtime, approver, demo=make_dashboard_demo())
 
     def show_link(code: str) -> None:
         print_link(host, port, code)
@@ -468,10 +533,12 @@ def _is_not_cancellation(record: logging.LogRecord) -> bool:
 def _print_startup(runtime: Runtime, host: str, port: int, toolsets: tuple[str, ...] | None) -> None:
     shown = f"[{host}]" if ":" in host else host
     states = runtime.mcp.states()
-    tools = sum(each.tools for each in states)
-    print_note(
-        f"Serving {format_count(tools, 'tool')} of {format_count(len(states), 'server')} at http://{shown}:{port}/mcp"
-    )
+    own = sum(tool.source.kind == "user" for tool in runtime.registry.snapshot().values())
+    served = [format_count(own, "function")] if own else []
+    if states or not own:
+        tools = sum(each.tools for each in states)
+        served.append(f"{format_count(tools, 'tool')} of {format_count(len(states), 'server')}")
+    print_note(f"Serving {' and '.join(served)} at http://{shown}:{port}/mcp")
     _print_listing_size(runtime, toolsets)
     if runtime.config.proxy.enabled:
         print_note(f"Model APIs for clients of OpenAI and Anthropic at http://{shown}:{port}/v1")

@@ -67,12 +67,13 @@ async def _serve(
     runtime: Runtime, approver: PageApprover, listening: socket.socket, redirect: Path | None
 ) -> None:
     """Serve the dashboard until the program is stopped; open it in a browser if `redirect` is given."""
+    from toolfold.cli.demo import make_dashboard_demo
     from toolfold.dashboard.app import make_standalone_app
     from toolfold.dashboard.dashboard import Dashboard
 
     host, port = listening.getsockname()[:2]
     policy = _make_policy(runtime.config, host, runtime.database)
-    app = Dashboard(runtime, approver).make_app(
+    app = Dashboard(runtime, approver, demo=make_dashboard_demo()).make_app(
         policy, port=port, print_link=lambda code: print_link(host, port, code)
     )
 

@@ -8,7 +8,7 @@ sessions: the configuration is loaded once at the start and passed on.
 
 from toolfold.config.describe import Setting, build_json_schema, describe_settings, get_value
 from toolfold.config.edit import read_file_value, replace_settings, set_value, unset_value
-from toolfold.config.load import load_config, locate_paths
+from toolfold.config.load import default_config, load_config, locate_paths
 from toolfold.config.settings import (
     ApprovalSettings,
     AvailabilitySettings,
@@ -48,6 +48,7 @@ __all__ = [
     "ToolsetSettings",
     "TrustState",
     "build_json_schema",
+    "default_config",
     "describe_settings",
     "get_trust_state",
     "get_value",

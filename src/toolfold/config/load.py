@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from pydantic.fields import FieldInfo
 
@@ -85,16 +87,50 @@ def load_config(
         if in_tool_call:  # like an untrusted project, it may only restrict
             expanded = _restrict_layer(expanded, tree, "untrusted", warnings)
         tree = merge_nodes(tree, expanded)
+    return _build_config(
+        tree,
+        paths,
+        environment,
+        warnings,
+        project_trusted=state == "trusted",
+        project_vouched_for=trusted is True,
+        loaded_with=_keep_arguments(overrides, paths.user_file if user_file else None, trusted),
+    )
+
+
+def default_config(overrides: Mapping[str, object], *, state_dir: Path) -> Config:
+    """Return the default settings with overrides. Reads no settings file and no `TOOLFOLD_` setting.
+
+    Plugins are off, all state is in `state_dir`, and only the cache is shared with other runtimes.
+    """
+    environment = dict(os.environ)
+    user = locate_paths(env=environment)
+    state_dir = _working_directory() / state_dir
+    paths = replace(
+        user,
+        config_dir=state_dir,
+        state_dir=state_dir,
+        user_file=state_dir / USER_FILE,
+        project_file=None,
+        user_paths=(user.config_dir, user.state_dir, user.user_file),
+    )
+    tree, home = Node({}), _home_directory(environment)
+    for layer in _override_layers({"plugins.enabled": False, **overrides}):
+        tree = merge_nodes(tree, expand_shorthands(layer, directory=_working_directory(), home=home))
+    return _build_config(tree, paths, environment)
+
+
+def _build_config(
+    tree: Node, paths: Paths, environment: Mapping[str, str], warnings: Sequence[str] = (), **more: Any
+) -> Config:
     settings, more_warnings = build_settings(tree)
     return Config(
         **{name: getattr(settings, name) for name in Settings.model_fields},
         paths=paths,
-        project_trusted=state == "trusted",
-        project_vouched_for=trusted is True,
-        loaded_with=_keep_arguments(overrides, paths.user_file if user_file else None, trusted),
         warnings=(*warnings, *more_warnings),
         origins=MappingProxyType(_find_origins(settings, tree)),
-        environment=MappingProxyType(environment),
+        environment=MappingProxyType(dict(environment)),
+        **more,
     )
 
 

@@ -300,8 +300,8 @@ class ToolsSettings(Section):
     rag_embed_model: Text = Field(
         default="embedded",
         description="Embedding model: `embedded` (shipped with Toolfold), `light` (shipped, smaller and "
-        "faster), `auxiliary` (of the service in OPENAI_BASE_URL), or the name of a model of an "
-        "embedding service.",
+        "faster), `auxiliary` or `auxiliary:MODEL` (of the provider of `agent.auxiliary_model`), or the "
+        "name of a model of an embedding service.",
         json_schema_extra={"grants": True},
     )
     synonyms: Annotated[dict[Text, Phrases], AfterValidator(FrozenDict)] = Field(
@@ -798,6 +798,8 @@ class Paths:
     project_file: Path | None
     project_dir: Path
     current_dir: Path
+    user_paths: tuple[Path, ...] = ()
+    """The user's own settings and state, if this configuration does not use them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -818,6 +820,7 @@ class Config(Settings):
     loaded_with: Annotated[LoadArguments | None, SkipValidation] = Field(
         default=None, exclude=True, repr=False
     )
+    """Arguments of `load_config`; None if the user's settings were not read."""
     warnings: tuple[str, ...] = Field(default=(), exclude=True)
     origins: Annotated[Mapping[str, str], SkipValidation] = Field(
         default_factory=dict, exclude=True, repr=False
@@ -835,6 +838,13 @@ class Config(Settings):
     def plugins_folder(self) -> Path:
         """Return the directory of the user's own plugins."""
         return self.plugins.folder or self.paths.config_dir / "plugins"
+
+    @property
+    def own_paths(self) -> tuple[Path, ...]:
+        """Return the directories and files with Toolfold's settings, state, cache and plugins."""
+        paths = self.paths
+        own = (paths.config_dir, paths.state_dir, paths.cache_dir, paths.user_file, self.plugins_folder)
+        return (*own, *paths.user_paths)
 
     def missing_env(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return which of the named environment variables are empty or not set."""

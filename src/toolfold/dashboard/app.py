@@ -82,6 +82,8 @@ LINK_INTERVAL_S = 10.0
 """The shortest time between two new links that an unknown browser may request."""
 PREFIX = "/ui/"
 CONFIRM_PATH = "confirm/"
+DEMO_HEADER = "x-toolfold-demo"
+"""Set to 1 by a page that shows sample data instead of the user's own."""
 _ADMINISTRATORS_ONLY = "Only administrators may see and change this. You can see your own activity."
 
 SECURITY_HEADERS = (
@@ -147,13 +149,15 @@ class DashboardApp:
         print_link: Callable[[str], None],
         close: Callable[[], Awaitable[None]],
         make_logins: Callable[[str], DashboardLogins] | None = None,
+        load_demo: Callable[[], Awaitable[Routes]] | None = None,
     ) -> None:
         """Create the app; `print_link` shows a one-time code to the person who started the program.
 
-        `make_logins` returns the logins at an identity provider, for the name of the cookie.
+        `make_logins` returns the logins at an identity provider, for the name of the cookie. `load_demo`
+        returns the routes to sample data.
         """
         self._routes, self._policy, self._redact = routes, policy, redact
-        self._print_link, self._close = print_link, close
+        self._print_link, self._close, self._load_demo = print_link, close, load_demo
         self._files = load_static_files()
         self._cookie_name = f"toolfold_{port}"  # browsers share cookies between the ports of a host
         self._logins = make_logins(self._cookie_name) if make_logins else None
@@ -244,7 +248,8 @@ class DashboardApp:
             raise RequestRefused(503, "Too many requests of the page are open. Try again later.")
         self._open_requests += 1
         try:
-            await self._serve_signed_in(name, scope, session, receive, send)
+            is_demo = headers.get(DEMO_HEADER) == "1"
+            await self._serve_signed_in(name, scope, session, receive, send, is_demo=is_demo)
         finally:
             self._open_requests -= 1
 
@@ -408,6 +413,8 @@ class DashboardApp:
         session: BrowserSession,
         receive: Receive,
         send: Send,
+        *,
+        is_demo: bool,
     ) -> None:
         routes, method = self._routes, scope["method"]
         query = _parse_query(scope["query_string"])
@@ -421,6 +428,8 @@ class DashboardApp:
             return
         if not self._has_full_access(session):  # everything that is not listed in `own` is refused
             raise RequestRefused(403, _ADMINISTRATORS_ONLY)
+        if is_demo and self._load_demo is not None:
+            routes = await self._load_demo()
         if method == "GET" and name in routes.streams:
             stream = routes.streams[name](DashboardRequest(query=query))
 

@@ -38,7 +38,10 @@ MAX_FILTER_CHARS = 200
 REFRESH_INTERVAL_S = 5.0
 USAGE_DAYS = 30
 MAX_LEARNED_SHOWN = 20
+_USE_ORDER: Mapping[State, int] = {"held": -1, "off": 2, "unavailable": 3}
 _SORT_KEYS: Mapping[str, Callable[[CatalogRow], Any]] = {
+    # What waits for the user, then the user's own tools, then built-in ones, then what cannot be used.
+    "use": lambda row: (_USE_ORDER.get(row.state, int(row.is_builtin)), row.name.casefold()),
     "name": lambda row: row.name.casefold(),
     "source": lambda row: (row.source, row.name.casefold()),
     "state": lambda row: (row.state, row.name.casefold()),
@@ -65,6 +68,10 @@ class CatalogRow:
     server: str = ""
     """The MCP server of a tool that the user must review before it can be used; else empty."""
 
+    @property
+    def is_builtin(self) -> bool:
+        return self.tool is not None and self.tool.source.kind == "builtin"
+
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
@@ -88,13 +95,20 @@ class CatalogView:
         self._cached: _Rows | None = None
 
     def list_page(self, options: Mapping[str, str]) -> Json:
-        """Return one page of the tools that match a filter, with the number of tools in each state."""
+        """Return one page of the tools that match a filter, with the number of tools in each state.
+
+        With the option `collapse` and without a filter, built-in tools that cannot be used are only counted.
+        """
         rows = self._load_rows()
         words = options.get("q", "")[:MAX_FILTER_CHARS].casefold().split()
         found = [row for row in rows if all(word in row.text for word in words)]
         states, sources = Counter(row.state for row in found), Counter(row.source for row in found)
         for field, value in (("state", options.get("state")), ("source", options.get("source"))):
             found = [row for row in found if not value or getattr(row, field) == value]
+        collapsed = 0
+        if options.get("collapse") and not (words or options.get("state") or options.get("source")):
+            usable = [row for row in found if not (row.is_builtin and row.state == "unavailable")]
+            found, collapsed = usable, len(found) - len(usable)
         key = _SORT_KEYS.get(options.get("sort", "name"), _SORT_KEYS["name"])
         found.sort(key=key, reverse=options.get("order") == "desc")
         start, count = _read_number(options, "offset", 0), _read_number(options, "limit", 100)
@@ -102,6 +116,7 @@ class CatalogView:
         return {
             "total": len(rows),
             "matching": len(found),
+            "collapsed": collapsed,
             "offset": start,
             "states": dict(states),
             "sources": dict(sorted(sources.items())[:500]),

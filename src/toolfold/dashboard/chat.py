@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from toolfold.dashboard.texts import show_line, show_prose
@@ -16,6 +17,7 @@ from toolfold.model import Json
 if TYPE_CHECKING:
     from toolfold.agent import Agent
     from toolfold.agent.conversation import TurnResult
+    from toolfold.providers.client import ModelClient
     from toolfold.redaction import Redaction
     from toolfold.runtime import Runtime
     from toolfold.store import SessionStore
@@ -31,8 +33,17 @@ MAX_MESSAGES = 200
 class ChatSessions:
     """Runs agents for the chat page, each in a separate session."""
 
-    def __init__(self, runtime: Runtime, redact: Redaction) -> None:
-        self._runtime, self._redact = runtime, redact
+    def __init__(
+        self,
+        runtime: Runtime,
+        redact: Redaction,
+        *,
+        client: ModelClient | None = None,
+        suggestions: Sequence[str] = (),
+    ) -> None:
+        """Run agents with the model of the settings, or with `client`; `suggestions` are messages to try."""
+        self._runtime, self._redact, self._client = runtime, redact, client
+        self._suggestions = suggestions
         self._store_lock = threading.Lock()
         self._store: SessionStore | None = None
         self._agents: dict[str, Agent] = {}
@@ -44,7 +55,8 @@ class ChatSessions:
         records = await asyncio.to_thread(store.list_sessions, limit=MAX_SESSIONS)
         messages = await asyncio.to_thread(store.load_messages, session_id) if session_id else []
         return {
-            "model": self._runtime.config.agent.model,
+            "model": self._client.model if self._client else self._runtime.config.agent.model,
+            "suggestions": list(self._suggestions),
             "sessions": [
                 {"id": each.id, "title": show_line(self._redact(each.title), 80), "updated": each.updated}
                 for each in records
@@ -93,7 +105,9 @@ class ChatSessions:
         store = await asyncio.to_thread(self._open_store)
         try:
             agent = await asyncio.to_thread(
-                lambda: Agent(runtime=self._runtime, store=store, session_id=session_id or None)
+                lambda: Agent(
+                    self._client or "", runtime=self._runtime, store=store, session_id=session_id or None
+                )
             )
         except ToolfoldError as error:
             raise RequestRefused(409, self._redact(str(error))) from None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import functools
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolfold import __version__
@@ -13,6 +14,7 @@ from toolfold.dashboard.approvals import MAX_SHOWN_CHARS, PageApprover
 from toolfold.dashboard.catalog import CatalogView
 from toolfold.dashboard.chat import ChatSessions
 from toolfold.dashboard.clients import ClientAdmin
+from toolfold.dashboard.demo import Demo, DemoParts
 from toolfold.dashboard.evaluation import Evaluations
 from toolfold.dashboard.local_gateways import FollowedGateways, GatewayFeed
 from toolfold.dashboard.overview import describe_overview, describe_servers
@@ -21,6 +23,7 @@ from toolfold.dashboard.playground import describe_choices, explain_message
 from toolfold.dashboard.recorder import UsageRecorder, find_journal, open_history
 from toolfold.dashboard.servers import ServerAdmin
 from toolfold.dashboard.shared_questions import SharedQuestions
+from toolfold.dashboard.users import UserAdmin
 from toolfold.database import DatabaseError
 from toolfold.gateway.http_app import AccessPolicy
 from toolfold.gateway.request_bodies import RequestRefused
@@ -29,6 +32,8 @@ from toolfold.redaction import Redaction
 
 if TYPE_CHECKING:
     from toolfold.dashboard.oidc import DashboardLogins
+    from toolfold.gateway.tokens import TokenStore
+    from toolfold.providers.client import ModelClient
     from toolfold.runtime import Runtime
 
 MAX_PARALLEL_EXPLANATIONS = 2
@@ -37,8 +42,20 @@ MAX_PARALLEL_EXPLANATIONS = 2
 class Dashboard:
     """Connects the pages of the dashboard to one runtime, which they show and change."""
 
-    def __init__(self, runtime: Runtime, approver: PageApprover) -> None:
-        """Start recording the runtime's events; the runtime must have been opened with `approver`."""
+    def __init__(
+        self,
+        runtime: Runtime,
+        approver: PageApprover,
+        *,
+        demo: DemoParts | None = None,
+        chat_model: ModelClient | None = None,
+        suggestions: Sequence[str] = (),
+    ) -> None:
+        """Start recording the runtime's events; the runtime must have been opened with `approver`.
+
+        With `demo`, pages can show sample data instead. The chat uses `chat_model` instead of the configured
+        model, and proposes the messages `suggestions`.
+        """
         self._runtime, self._approver = runtime, approver
         self._redact = Redaction(runtime.config.secret_values(), max_chars=MAX_SHOWN_CHARS)
         self._store = open_history(runtime.config, runtime.database)
@@ -51,7 +68,8 @@ class Dashboard:
         self._feed = ActivityFeed(runtime.events, self._redact)
         self._catalog = CatalogView(runtime, self._store.count_calls, self._redact)
         self._servers = ServerAdmin(runtime, self._redact)
-        self._chat = ChatSessions(runtime, self._redact)
+        self.chat = ChatSessions(runtime, self._redact, client=chat_model, suggestions=suggestions)
+        self._demo = None if demo is None else Demo(demo, functools.partial(_open_demo_dashboard, demo))
         self._evaluations = Evaluations(runtime, self._redact)
         self._explaining = asyncio.Semaphore(MAX_PARALLEL_EXPLANATIONS)
         approver.is_page_open = lambda: self._feed.open_streams > 0
@@ -86,22 +104,31 @@ class Dashboard:
         With `has_logins`, the app is at the URL to which the identity provider of the settings redirects.
         """
         self._approver.name_user = self._feed.name_user = policy.tokens.users.name_user
-        clients = ClientAdmin(self._runtime, policy.tokens)
-        own = OwnActivity(policy.tokens, self._store)
-        routes = Routes(
-            self._list_reads(clients),
-            self._list_writes(clients),
-            {"events": self._stream_events},
-            own={"own": _in_thread(lambda request: self._describe_own(own, request))},
-        )
         return DashboardApp(
-            routes,
+            self.make_routes(policy.tokens),
             policy,
             self._redact,
             port=port,
             print_link=print_link,
-            close=self._close,
+            close=self.close,
             make_logins=self._make_logins(policy) if has_logins else None,
+            load_demo=None if self._demo is None else self._demo.load_routes,
+        )
+
+    def make_routes(self, tokens: TokenStore) -> Routes:
+        """Return the JSON interface to the runtime, and to the clients and users with these tokens."""
+        clients, own = ClientAdmin(self._runtime, tokens), OwnActivity(tokens, self._store)
+        users = UserAdmin(tokens, self._store)
+        return Routes(
+            self._list_reads(clients) | {"users": _in_thread(lambda _: users.list_users())},
+            self._list_writes(clients)
+            | {
+                "users/add": _in_thread(lambda request: users.add(request.body)),
+                "users/change": _in_thread(lambda request: users.change(request.body)),
+                "teams/change": _in_thread(lambda request: users.change_team(request.body)),
+            },
+            {"events": self._stream_events},
+            own={"own": _in_thread(lambda request: self._describe_own(own, request))},
         )
 
     def _make_logins(self, policy: AccessPolicy) -> Callable[[str], DashboardLogins] | None:
@@ -113,8 +140,11 @@ class Dashboard:
             return None
         return lambda cookie_name: DashboardLogins(config, users, cookie_name)
 
-    async def _close(self) -> None:
-        await self._chat.close()
+    async def close(self) -> None:
+        """Stop what the pages have started, and store the usage history."""
+        if self._demo is not None:
+            await self._demo.close()
+        await self.chat.close()
         await self._servers.close()
         await asyncio.to_thread(self._evaluations.close)
         self._feed.close()
@@ -137,7 +167,7 @@ class Dashboard:
             "clients/tools": _in_thread(lambda request: clients.list_tools(request.query.get("name", ""))),
             "evaluation": _in_thread(lambda _: self._evaluations.describe()),
             "evaluation/result": _in_thread(lambda _: self._evaluations.load_result()),
-            "chat": lambda request: self._chat.describe(request.query.get("session", "")),
+            "chat": lambda request: self.chat.describe(request.query.get("session", "")),
         }
 
     def _list_writes(self, clients: ClientAdmin) -> dict[str, Answerer]:
@@ -157,10 +187,10 @@ class Dashboard:
             "clients/revoke": _in_thread(lambda request: clients.revoke(request.text("name"))),
             "evaluation/start": _in_thread(lambda request: self._evaluations.start(request.body)),
             "evaluation/cancel": _in_thread(lambda _: self._evaluations.cancel()),
-            "chat/send": lambda request: self._chat.send(
+            "chat/send": lambda request: self.chat.send(
                 str(request.body.get("session") or ""), request.text("message")
             ),
-            "chat/stop": lambda request: self._chat.stop(request.text("session")),
+            "chat/stop": lambda request: self.chat.stop(request.text("session")),
         }
 
     def _describe_about(self) -> Json:
@@ -223,6 +253,10 @@ class Dashboard:
             "approvals": self._approver.list_pending(),
             "servers": describe_servers(self._runtime, self._redact),
         }
+
+
+def _open_demo_dashboard(parts: DemoParts, runtime: Runtime, approver: PageApprover) -> Dashboard:
+    return Dashboard(runtime, approver, chat_model=parts.make_model(), suggestions=parts.messages)
 
 
 def _in_thread(answer: Callable[[DashboardRequest], Any]) -> Answerer:

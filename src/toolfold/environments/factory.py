@@ -92,13 +92,7 @@ def _build_sandbox(config: Config) -> Backend:
         network=config.terminal.network,
         writable=config.files.extra_roots,
         visible=config.terminal.sandbox.visible,
-        hidden=(
-            config.paths.config_dir,
-            config.paths.state_dir,
-            config.paths.cache_dir,
-            config.paths.user_file,
-            config.plugins_folder,
-        ),
+        hidden=config.own_paths,
     )
 
 

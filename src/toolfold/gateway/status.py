@@ -101,17 +101,16 @@ def describe_gateway(
         }
         for each in runtime.mcp.states()
     ]
-    sessions = list(gateway.client_sessions())[:MAX_CLIENTS_REPORTED] if gateway else []
+    sessions = [each for each in gateway.client_sessions() if not each.is_gone] if gateway else []
     clients = [
         {
             "name": session.display_name,
-            "user_id": session.client.user_id,
             "token": "" if session.client.name == "stdio" else session.client.name,
             "toolsets": session.client.toolsets,
             "tools": len(session.session.granted()),
             "busy": session.is_busy,
         }
-        for session in sessions
+        for session in sessions[:MAX_CLIENTS_REPORTED]
     ]
     return {**about, "servers": servers, "clients": clients}
 

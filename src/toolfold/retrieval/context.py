@@ -43,6 +43,8 @@ MAX_REPETITION_CHARS = 120
 MAX_REPETITION_WORDS = 4
 MAX_CONTINUATION_WORDS = 3
 MIN_QUESTION_WORDS = 2
+MIN_REQUEST_WORDS = 3
+MIN_REQUEST_NEED = 0.5
 NEED_BUCKETS = 4_096
 _AGE_DECAY = 0.7
 _OWN_SHARES = ((8, 0.75), (6, 0.5), (4, 0.25))  # words of its own → share of the message's own ranking
@@ -192,6 +194,16 @@ def is_own_question(message: str) -> bool:
     """Return True if a message is a question that says itself what it is about."""
     asked = message.rstrip(" \"')").endswith(("?", "？"))
     return asked and Cues.of(message).own_words >= MIN_QUESTION_WORDS
+
+
+def is_own_request(message: str, need: float) -> bool:
+    """Return True if a message says itself what it needs, whatever was said before it.
+
+    `need` is the probability that the message alone needs a tool.
+    """
+    return is_own_question(message) or (
+        need >= MIN_REQUEST_NEED and Cues.of(message).own_words >= MIN_REQUEST_WORDS
+    )
 
 
 def resolve_repetition(message: str, context: Context) -> tuple[str, Context]:

@@ -30,7 +30,7 @@ from toolfold.retrieval.context import (
     UsedTools,
     asks_to_notify,
     context_features,
-    is_own_question,
+    is_own_request,
     merge_with_message,
     need_features,
     resolve_repetition,
@@ -204,9 +204,9 @@ class Searcher:
             in_context = self._context_ranker().need_probability(
                 message, row, dense=bool(whole.legs.dense), states=whole.states
             )
-            # A question on a new topic has little in common with the conversation. Remarks look alike, so
-            # for other messages the conversation decides.
-            need = max(need, in_context) if is_own_question(message) else in_context
+            # A new topic has little in common with the conversation. Remarks look alike, so for other
+            # messages the conversation decides.
+            need = max(need, in_context) if is_own_request(message, need) else in_context
         return SearchResult(hits, need, found.probable)
 
     def search(

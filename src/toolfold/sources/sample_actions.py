@@ -17,7 +17,7 @@ from toolfold.sources.sample_queries import NOW, compare, equals, fold
 from toolfold.sources.sample_records import SampleCall, make_plural
 
 MAX_LISTED = 50
-_SIZES = ("limit", "page_size", "per_page", "first", "maxResults", "count", "pageSize")
+_SIZES = ("limit", "page_size", "per_page", "first", "maxResults", "count", "pageSize", "steps")
 _DAY_START, _DAY_END = 9, 17
 _DONE = frozenset({"done", "closed"})
 
@@ -317,6 +317,16 @@ def _draft_invoice(call: SampleCall) -> Json:
     return {"created": call.data.add(call.kind, {"currency": "EUR", **fields, "due_on": str(due)})}
 
 
+def _credit_invoice(call: SampleCall) -> Json:
+    (invoice,) = call.find_targets("invoice")
+    lines = call.args.get("lines") or [{"amount": invoice.get("gross_amount", 0)}]
+    amount = round(sum(each.get("amount", 0) for each in lines), 2)
+    invoice["open_amount"] = max(round(invoice.get("open_amount", 0) - amount, 2), 0)
+    if not invoice["open_amount"]:
+        invoice["status"] = "paid"
+    return {"created": call.data.add(call.kind, {**call.make_fields(), "amount": amount}), "invoice": invoice}
+
+
 def _record_payment(call: SampleCall) -> Json:
     invoices, left = call.data.records["invoice"], call.args["amount"]
     own = [each for each in invoices.values() if each["debtor_id"] == call.args["debtor_id"]]
@@ -397,8 +407,11 @@ ACTIONS: Mapping[str, Callable[[SampleCall], Json]] = {
     "overdue": _list_overdue,
     "code": _search_code,
     "invoice": _draft_invoice,
+    "credit": _credit_invoice,
     "pay": _record_payment,
     "play": _play,
     "playlist": _create_playlist,
     "edit": _edit_playlist,
 }
+READING_ACTIONS = frozenset({"list", "get", "total", "answer", "availability", "offer", "overdue", "code"})
+"""Actions that change no record, apart from offers that expire."""

@@ -22,7 +22,6 @@ REVISION = "2025-11-25"
 """Protocol revision of the answers to a client that names none."""
 INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32600, -32601, -32602
 
-_READING = frozenset({"list", "get", "search", "find", "track", "quote", "history"})
 _DESTROYING = frozenset({"cancel", "delete", "revoke", "trash", "void", "withdraw"})
 
 
@@ -60,7 +59,7 @@ class SampleServer:
 
     def _name_tool(self, tool: Tool) -> str:
         """Return the name of a tool, without the service's name if there is only one service."""
-        return tool.name.removeprefix(f"{tool.source.name}_") if self._single else tool.name
+        return _own_name(tool) if self._single else tool.name
 
     def _answer_line(self, line: bytes) -> Json | None:
         """Return the response to a message, or None for a notification."""
@@ -88,10 +87,20 @@ class SampleServer:
         if method == "ping":
             return {}
         if method == "tools/list":
-            return {"tools": [_describe_tool(name, tool) for name, tool in self._tools.items()]}
+            return {"tools": [self._describe_tool(name, tool) for name, tool in self._tools.items()]}
         if method == "tools/call":
             return self._call_tool(params.get("name"), params.get("arguments") or {})
         raise RequestError(METHOD_NOT_FOUND, f"the method {method!r} is not supported")
+
+    def _describe_tool(self, name: str, tool: Tool) -> Json:
+        words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+", tool.name)}
+        only_reads = self._services.is_read_only(tool.source.name, _own_name(tool))
+        return {
+            "name": name,
+            "description": tool.description,
+            "inputSchema": tool.parameters,
+            "annotations": {"readOnlyHint": only_reads, "destructiveHint": bool(words & _DESTROYING)},
+        }
 
     def _call_tool(self, name: object, args: Any) -> Json:
         if not isinstance(name, str) or name not in self._tools or not isinstance(args, dict):
@@ -99,24 +108,16 @@ class SampleServer:
                 INVALID_PARAMS, f"there is no tool {name!r}, or its arguments are not an object"
             )
         tool = self._tools[name]
-        own_name = tool.name.removeprefix(f"{tool.source.name}_")
         try:
-            result = self._services.call(tool.source.name, own_name, args)
+            result = self._services.call(tool.source.name, _own_name(tool), args)
         except CallError as error:
             return {"content": [{"type": "text", "text": str(error)}], "isError": True}
         text = json.dumps(result, ensure_ascii=False, indent=1)
         return {"content": [{"type": "text", "text": text}], "structuredContent": result}
 
 
-def _describe_tool(name: str, tool: Tool) -> Json:
-    words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+", tool.name)}
-    hints = {"readOnlyHint": bool(words & _READING), "destructiveHint": bool(words & _DESTROYING)}
-    return {
-        "name": name,
-        "description": tool.description,
-        "inputSchema": tool.parameters,
-        "annotations": hints,
-    }
+def _own_name(tool: Tool) -> str:
+    return tool.name.removeprefix(f"{tool.source.name}_")
 
 
 def _build_response(id_: object, result: Json | RequestError) -> Json:

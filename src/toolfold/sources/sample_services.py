@@ -18,7 +18,7 @@ from typing import Any
 
 from toolfold.errors import CallError
 from toolfold.model import Json
-from toolfold.sources.sample_actions import ACTIONS
+from toolfold.sources.sample_actions import ACTIONS, READING_ACTIONS
 from toolfold.sources.sample_queries import NOW
 from toolfold.sources.sample_records import SampleCall, ServiceRecords, ToolRules
 
@@ -44,15 +44,23 @@ class SampleServices:
     def call(self, service: str, tool: str, args: Json) -> Json:
         """Run a tool of a simulated service. Raises CallError if a record does not exist."""
         with self._lock:
-            if self._services is None:
-                self._services = _load_services()
             own_args = _move_dates(args, self._today, self._own_today)
             try:
-                result = self._services[service].call(tool, own_args)
+                result = self._load()[service].call(tool, own_args)
             except CallError as error:
                 message = _move_dates(str(error), self._own_today, self._today)
                 raise CallError(message, **error.details) from None
             return {**_move_dates(result, self._own_today, self._today), "note": SAMPLE_NOTE}
+
+    def is_read_only(self, service: str, tool: str) -> bool:
+        """Return True if a tool of a simulated service changes nothing."""
+        with self._lock:
+            return self._load()[service].is_read_only(tool)
+
+    def _load(self) -> dict[str, SampleService]:
+        if self._services is None:
+            self._services = _load_services()
+        return self._services
 
 
 def _move_dates(value: Any, old: datetime.date, new: datetime.date) -> Any:
@@ -116,6 +124,10 @@ class SampleService:
         call.check_references()
         result = copy.deepcopy(ACTIONS[rules.action](call))
         return {"dry_run": True, **result} if call.data is not self.data else result
+
+    def is_read_only(self, tool: str) -> bool:
+        """Return True if a tool changes no record."""
+        return self._tools[tool].action in READING_ACTIONS
 
     def _expand_groups(self, args: Json) -> Json:
         """Return arguments with each group replaced by those of its records that have a field of the call."""

@@ -30,7 +30,9 @@ from toolfold.model import (
 )
 from toolfold.providers.dialect import select_mappings
 from toolfold.retrieval.search import Mode, Retriever, SearchResult
+from toolfold.retrieval.text import COMMON_WORDS
 from toolfold.turn.assembly import Turn
+from toolfold.turn.companions import READING_VERBS, name_words
 from toolfold.turn.signature import signature
 
 log = logging.getLogger(__name__)
@@ -348,10 +350,18 @@ def _suggest_elsewhere(turn: Turn, missed: Mapping[str, Sequence[str]]) -> Json:
 def _held_for_review(turn: Turn, queries: Sequence[str]) -> Json:
     """Return tools that match the search queries but are unusable until a person has reviewed them."""
     names = sorted(turn.held_names)
-    likely = dict.fromkeys(name for query in queries for name in _similar_names(names, query))
+    likely = dict.fromkeys(
+        name for query in queries for name in (*closest_names(query, names), *_share_words(names, query))
+    )
     if not likely:
         return {}
     return {"awaiting_review": list(likely)[:5], "review": "A person can accept them: `toolfold mcp review`."}
+
+
+def _share_words(names: Sequence[str], query: str) -> list[str]:
+    """Return the names that have a word of the query other than a verb such as "get"."""
+    asked = set(name_words(query[:500])) - READING_VERBS - COMMON_WORDS
+    return [name for name in names if not asked.isdisjoint(name_words(name))]
 
 
 def _similar_tool_names(turn: Turn, query: str) -> list[str]:

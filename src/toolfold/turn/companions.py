@@ -17,6 +17,7 @@ MAX_COMPANIONS_PER_TOOL = 2
 
 _LOOK_UP_VERBS = frozenset("list find search query enumerate lookup browse".split())  # noqa: SIM905
 _READ_VERBS = frozenset({"get", "show", "read", "fetch"})
+READING_VERBS = _LOOK_UP_VERBS | _READ_VERBS
 _REFERENCE_WORDS = frozenset("id ids key keys number no token uri mrn locator code ref".split())  # noqa: SIM905
 _REFERENCE = re.compile(r"\b(?:ids?|key|number|token)\b", re.IGNORECASE)
 
@@ -46,7 +47,7 @@ def find_companions(tool: Tool, others: Iterable[Tool]) -> list[str]:
 
 def _referred_terms(parameter: str, description: str) -> dict[str, float]:
     """Return the weighted words for what a parameter refers to; none if it is no reference."""
-    named = _name_words(parameter)
+    named = name_words(parameter)
     if named[-1:] and named[-1] not in _REFERENCE_WORDS and not _REFERENCE.search(description):
         return {}
     own = [word for word in named if word not in _REFERENCE_WORDS]
@@ -56,7 +57,7 @@ def _referred_terms(parameter: str, description: str) -> dict[str, float]:
 
 def _score(tool: Tool, terms: Mapping[str, float]) -> float:
     """Return how well a look-up tool fits the words for what is needed; 0 if its name has none of them."""
-    named = _name_words(tool.original_name or tool.name)
+    named = name_words(tool.original_name or tool.name)
     matched = sum(terms.get(word, 0.0) for word in set(named))
     # Of two that fit, the one that is named for fewer other things.
     return matched * _verb_weight(tool) / (1 + 0.1 * len(named)) if matched else 0.0
@@ -66,7 +67,7 @@ def _verb_weight(tool: Tool) -> float:
     """Return 1 for a tool that lists or finds things, less for one that reads, 0 for other tools."""
     if tool.effects - {Effect.READ, Effect.NETWORK}:
         return 0.0
-    named = _name_words(tool.original_name or tool.name)
+    named = name_words(tool.original_name or tool.name)
     if not _LOOK_UP_VERBS.isdisjoint(named):
         return 1.0
     return 0.5 if not _required_parameters(tool) and not _READ_VERBS.isdisjoint(named) else 0.0
@@ -78,7 +79,8 @@ def _required_parameters(tool: Tool) -> list[str]:
 
 
 @functools.lru_cache(maxsize=16_384)
-def _name_words(name: str) -> tuple[str, ...]:
+def name_words(name: str) -> tuple[str, ...]:
+    """Return the words of a name or a text, in the singular."""
     return tuple(_singular(word) for word in words(name))
 
 

@@ -20,6 +20,7 @@ interface Row {
 interface Listing {
   total: number;
   matching: number;
+  collapsed: number;
   states: Record<string, number>;
   sources: Record<string, number>;
   rows: Row[];
@@ -58,7 +59,7 @@ interface Detail extends Row {
 const PAGE_ROWS = 100;
 const ROW_HEIGHT = 52;
 const MARGIN_ROWS = 12;
-const SORTS = { name: "Name", source: "Source", state: "State", tokens: "Tokens", calls: "Calls" } as const;
+const SORTS = { use: "Own first", name: "Name", source: "Source", state: "State", tokens: "Tokens", calls: "Calls" } as const;
 const HOLD_REASONS: Record<string, string> = {
   new: "This tool is new. It is not used until you accept it.",
   changed: "This tool has changed since you accepted it. It is not used until you accept the change.",
@@ -66,7 +67,7 @@ const HOLD_REASONS: Record<string, string> = {
 };
 
 /** Loads the pages of the list that are in view, and forgets them when the filter changes. */
-function useListing(query: Record<string, string>, version: number) {
+function useListing(query: Record<string, string | number>, version: number) {
   const key = JSON.stringify([query, version]);
   const [listing, setListing] = useState<Listing | null>(null);
   const [error, setError] = useState<unknown>(null);
@@ -103,18 +104,21 @@ export function CatalogPage({ detail }: { detail: string }) {
   const [words, setWords] = useState("");
   const [state, setState] = useState("");
   const [source, setSource] = useState("");
-  const [sort, setSort] = useState<keyof typeof SORTS>("name");
+  const [sort, setSort] = useState<keyof typeof SORTS>("use");
   const [version, setVersion] = useState(0);
   useEffect(() => {
     const timer = setTimeout(() => setWords(text), 150);
     return () => clearTimeout(timer);
   }, [text]);
-  const query = useMemo(() => ({ q: words, state, source, sort }), [words, state, source, sort]);
+  const query = useMemo(() => ({ q: words, state, source, sort, collapse: 1 }), [words, state, source, sort]);
   const { listing, error, row, load } = useListing(query, version);
   const count = listing?.matching ?? 0;
   const states = Object.entries(listing?.states ?? {}).sort((a, b) => b[1] - a[1]);
+  const isFiltered = !!(words || state || source);
+  const usable = states.reduce((sum, [name, number]) => (["off", "unavailable", "held"].includes(name) ? sum : sum + number), 0);
+  const about = listing && (isFiltered ? `${plural(listing.total, "tool")}; ${whole(count)} match` : `${plural(usable, "tool")} can be used`);
   return (
-    <Page title="Catalog" about={listing ? `${plural(listing.total, "tool")}; ${whole(count)} match` : "Loading…"}>
+    <Page title="Catalog" about={about ?? "Loading…"}>
       <Problem error={error} />
       <div class="filters" role="search">
         <input type="search" aria-label="Filter tools" placeholder="Filter by name, source or description" value={text} onInput={(event) => setText(event.currentTarget.value)} />
@@ -130,6 +134,7 @@ export function CatalogPage({ detail }: { detail: string }) {
           {Object.entries(SORTS).map(([key, label]) => <option key={key} value={key}>{`Sort: ${label}`}</option>)}
         </select>
       </div>
+      {!!listing?.collapsed && <p class="muted">{plural(listing.collapsed, "built-in tool")} cannot be used here, for example without a key. <button type="button" class="link" onClick={() => setState("unavailable")}>Show them with the reasons</button></p>}
       <div class={`split ${detail ? "with-detail" : ""}`}>
         <VirtualList count={count} isLoading={!listing} row={row} load={load} chosen={detail} resetOn={JSON.stringify(query)} />
         {detail && <ToolDetail key={detail} name={detail} onChange={() => setVersion((number) => number + 1)} />}
@@ -204,7 +209,7 @@ function VirtualList({ count, isLoading, row, load, chosen, resetOn }: {
                 if (each) go("catalog", each.id);
               }}
             >
-              <span role="gridcell" class="list-name"><b class="mono">{each?.name ?? " "}</b><small>{each?.summary ?? "Loading…"}</small></span>
+              <span role="gridcell" class="list-name"><b class="mono">{each?.name ?? " "}</b><small>{each ? (each.state === "unavailable" ? each.reason : each.summary) : "Loading…"}</small></span>
               <span role="gridcell" class="clip muted">{each?.source}</span>
               <span role="gridcell">{each && <Badge value={each.state} />}</span>
               <span role="gridcell" class="num">{each ? short(each.tokens) : ""}</span>

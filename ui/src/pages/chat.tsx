@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, post } from "../api";
-import { Badge, Page, Problem } from "../components";
+import { Badge, Empty, Page, Problem, TryDemo } from "../components";
 import { duration, plural, short } from "../format";
 import { Icon } from "../icons";
 import { type LiveEvent, useEvents, useLive } from "../live";
@@ -18,6 +18,8 @@ interface Message {
 
 interface Chat {
   model: string;
+  /** Messages to try; only the demo proposes some. */
+  suggestions: string[];
   sessions: { id: string; title: string; updated: number }[];
   messages: { role: "user" | "assistant"; text: string }[];
   is_working: boolean;
@@ -30,7 +32,7 @@ function append(messages: Message[], event: LiveEvent): Message[] {
     case "text_received":
       return last?.kind === "assistant" ? [...messages.slice(0, -1), { ...last, text: last.text + event.text }] : [...messages, { kind: "assistant", text: event.text }];
     case "tools_selected": {
-      const note = `${plural(event.shown.length, "tool")} sent, ${short(event.tokens)} tokens; ${short(event.tokens_saved)} saved`;
+      const note = `${plural(event.shown.length, "tool")} sent${event.why ? `: ${event.why}` : ""}; ${short(event.tokens)} tokens, ${short(event.tokens_saved)} saved`;
       const isKnown = [...messages].reverse().find((each) => each.kind === "note")?.text === note;
       return isKnown ? messages : [...messages, { kind: "note", text: note }];
     }
@@ -97,12 +99,18 @@ export function ChatPage({ detail }: { detail: string }) {
   return (
     <Page
       title="Chat"
-      about={chat ? (chat.model ? `The agent uses ${chat.model}.` : "No model is configured: toolfold config set agent.model PROVIDER:MODEL") : "Loading…"}
+      about={chat ? (chat.model ? `The agent uses ${chat.model}.` : "No model is configured.") : "Loading…"}
       actions={<><select aria-label="Session" value={session} onChange={(event) => open(event.currentTarget.value)}><option value="">New session</option>{session && !chat?.sessions.some((each) => each.id === session) && <option value={session}>This session</option>}{(chat?.sessions ?? []).map((each) => <option key={each.id} value={each.id}>{each.title || each.id}</option>)}</select></>}
     >
       <div class="chat">
         <div class="chat-log" role="log" aria-label="Conversation" tabIndex={0}>
-          {!messages.length && <p class="muted chat-empty">Write a message. The agent uses your tools, and asks before a call that needs approval.</p>}
+          {!messages.length && chat && (
+            <div class="chat-empty">
+              {chat.model
+                ? <Empty title="Write a message">The agent uses the tools, and asks before a call that needs approval.{chat.suggestions.map((each) => <p key={each} class="spaced"><button type="button" onClick={() => setText(each)}>{each}</button></p>)}</Empty>
+                : <Empty title="The agent needs a model">Configure one with <code>toolfold config set agent.model PROVIDER:MODEL</code>, or try the chat with a scripted model and sample tools.<TryDemo /></Empty>}
+            </div>
+          )}
           {messages.map((each, index) => <Line key={index} message={each} />)}
           {questions.map((each) => <Question key={each.id} approval={each} />)}
           {working && !questions.length && <p class="muted" role="status">Working…</p>}
@@ -110,7 +118,7 @@ export function ChatPage({ detail }: { detail: string }) {
         </div>
         <Problem error={error} />
         <form class="composer" onSubmit={(event) => { event.preventDefault(); void send(); }}>
-          <textarea aria-label="Message" rows={2} value={text} placeholder="Message the agent" onInput={(event) => setText(event.currentTarget.value)} onKeyDown={(event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); void send(); } }} />
+          <textarea aria-label="Message" rows={2} value={text} placeholder="Message the agent" disabled={chat !== null && !chat.model} onInput={(event) => setText(event.currentTarget.value)} onKeyDown={(event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); void send(); } }} />
           {working
             ? <button type="button" aria-label="Stop" onClick={() => session && void post("chat/stop", { session })}><Icon name="stop" /></button>
             : <button type="submit" class="primary" aria-label="Send" disabled={!text.trim()}><Icon name="send" /></button>}

@@ -112,7 +112,14 @@ export function EvaluationPage() {
       {state && <Settings state={state} onStart={start} onError={setError} />}
       {state && <RunState state={state} onCancel={() => post<State>("evaluation/cancel").then(setState, setError)} />}
       {result && state?.state !== "running" && <ResultView key={state?.number} result={result} />}
-      {!result && state?.state === "none" && <Card><Empty title="No evaluation yet">Label some of your messages with the tools that they need, or try it with the sample tools and messages. The same report is printed by <code>toolfold eval</code>.</Empty></Card>}
+      {!result && state?.state === "none" && (
+        <Card>
+          <Empty title="No evaluation yet">
+            Label some of your messages with the tools that they need, or measure the sample tools and messages first, which takes about a minute. The same report is printed by <code>toolfold eval</code>.
+            <p class="spaced"><button type="button" class="primary" onClick={() => start({ tools: "sample", messages: "sample", modes: state.modes, top_k: state.top_k })}>Measure the sample</button></p>
+          </Empty>
+        </Card>
+      )}
     </Page>
   );
 }

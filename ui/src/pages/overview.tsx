@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { BarChart, ShareBar } from "../charts";
-import { Badge, Card, Empty, Page, Problem, Segmented, useData } from "../components";
-import { dollars, duration, moment, percent, plural, short, whole } from "../format";
+import { Badge, Card, Empty, Page, Problem, Segmented, TryDemo, useData } from "../components";
+import { dollars, duration, percent, plural, short, whole } from "../format";
 import { type ServerState, useLive } from "../live";
 import { Link } from "../router";
 
@@ -11,7 +11,7 @@ interface Totals {
 }
 
 interface Overview {
-  period: string;
+  until: number;
   totals: Totals;
   series: (Totals & { at: number })[];
   latency: { p50: number | null; p90: number | null; p99: number | null };
@@ -20,6 +20,8 @@ interface Overview {
   catalog: { tools: number; shown: number; tokens_all: number; tokens_shown: number };
   servers: ServerState[];
   is_stored: boolean;
+  /** Whether tools are selected for each message. */
+  selects: boolean;
 }
 
 const PERIODS = ["hour", "day", "week", "month"] as const;
@@ -44,39 +46,48 @@ export function OverviewPage() {
   if (!data) return <Page title="Overview" actions={actions}><Problem error={error} /><div class="loading" aria-busy="true">Loading…</div></Page>;
   const { totals, latency, catalog } = data;
   const servers = live.servers.length ? live.servers : data.servers;
-  const bars = (values: (each: Totals) => number[]) => data.series.map((each) => ({ label: moment(each.at, data.period), values: values(each) }));
+  const bars = (values: (each: Totals) => number[]) => ({ until: data.until, bars: data.series.map((each) => ({ at: each.at, values: values(each) })) });
   const deferred = catalog.tokens_all - catalog.tokens_shown;
   return (
     <Page title="Overview" about={data.is_stored ? undefined : "The usage history is turned off; these figures start with this program."} actions={actions}>
       <Problem error={error} />
+      {!totals.calls && !totals.requests && !totals.searches && (
+        <Card title="Nothing was recorded in this period">
+          <ol class="steps">
+            <li>Connect a client with <code>toolfold connect</code>, or write to the agent on the page <Link to="chat">Chat</Link>.</li>
+            <li>{servers.length ? <>Check on the page <Link to="servers">Servers</Link> that your servers are up.</> : <><Link to="servers">Add a server</Link>, or take over those of your other programs with <code>toolfold mcp import</code>.</>}</li>
+            <li>See on the page <Link to="playground">Playground</Link> which tools a message needs.</li>
+          </ol>
+          <TryDemo />
+        </Card>
+      )}
       <dl class="figures">
         <Figure label="Tokens saved" value={short(totals.saved_tokens)} note={totals.saved_by_lists ? `${short(totals.saved_by_lists)} of them by gateway clients (estimated)` : "in requests to models"} />
         <Figure label="Cost saved" value={dollars(totals.saved_cost)} note={totals.cost ? `${dollars(totals.cost)} were spent` : "of models with known prices"} />
         <Figure label="Tool calls" value={short(totals.calls)} note={totals.calls ? `${whole(totals.errors)} failed, ${whole(totals.refused)} refused` : "none in this period"} />
         <Figure label="Hit rate of searches" value={percent(totals.hits, totals.searches)} note={totals.searches ? `${plural(totals.searches, "search", "searches")}: ${whole(totals.hits)} led to a call` : "no searches in this period"} />
         <Figure label="Misses" value={short(totals.misses)} note={totals.searches ? `searches without a result (${percent(totals.misses, totals.searches)})` : "no searches in this period"} />
-        <Figure label="Call duration" value={duration(latency.p50)} note={latency.p50 === null ? "no calls yet" : `90%: ${duration(latency.p90)}, 99%: ${duration(latency.p99)}`} />
+        <Figure label="Call duration, median" value={duration(latency.p50)} note={latency.p50 === null ? "no calls in this period" : `90%: ${duration(latency.p90)}, 99%: ${duration(latency.p99)}`} />
         <Figure label="Model requests" value={short(totals.requests)} note={totals.requests ? `${short(totals.tokens)} tokens` : "none in this period"} />
-        <Figure label="Servers" value={`${whole(servers.filter((each) => each.state !== "failed" && each.state !== "login").length)} of ${whole(servers.length)}`} note={servers.length ? "can be used" : "none configured"} />
+        <Figure label="Servers" value={`${whole(servers.filter((each) => each.state !== "failed" && each.state !== "login").length)} of ${whole(servers.length)}`} note={servers.length ? "can be used" : "none added yet"} />
       </dl>
       <div class="columns">
         <Card title="Tool calls">
-          <BarChart title="Tool calls over time" series={[{ name: "succeeded", class: "c1" }, { name: "failed", class: "bad" }, { name: "refused", class: "warn" }]} bars={bars((each) => [each.calls - each.errors - each.refused, each.errors, each.refused])} />
+          <BarChart title="Tool calls over time" series={[{ name: "succeeded", class: "c1" }, { name: "failed", class: "bad" }, { name: "refused", class: "warn" }]} {...bars((each) => [each.calls - each.errors - each.refused, each.errors, each.refused])} />
         </Card>
         <Card title="Searches">
-          <BarChart title="Searches over time" series={[{ name: "led to a call", class: "c2" }, { name: "result not used", class: "c3" }, { name: "nothing found", class: "warn" }]} bars={bars((each) => [each.hits, each.searches - each.hits - each.misses, each.misses])} />
+          <BarChart title="Searches over time" series={[{ name: "led to a call", class: "c2" }, { name: "result not used", class: "c3" }, { name: "nothing found", class: "warn" }]} {...bars((each) => [each.hits, each.searches - each.hits - each.misses, each.misses])} />
         </Card>
         <Card title="Tokens saved">
-          <BarChart title="Tokens saved over time" series={[{ name: "agent and proxy", class: "c2" }, { name: "gateway clients (estimated)", class: "c3" }]} bars={bars((each) => [each.saved_tokens - each.saved_by_lists, each.saved_by_lists])} />
+          <BarChart title="Tokens saved over time" series={[{ name: "agent and proxy", class: "c2" }, { name: "gateway clients (estimated)", class: "c3" }]} {...bars((each) => [each.saved_tokens - each.saved_by_lists, each.saved_by_lists])} />
         </Card>
         <Card title="Cost of models" aside={<Segmented label="Unit of the cost" values={UNITS} value={unit} onChange={setUnit} text={(each) => ({ dollars: "Dollars", tokens: "Tokens" })[each]} />}>
           {unit === "dollars"
-            ? <BarChart title="Cost over time" format={dollars} smallest={0.01} series={[{ name: "spent", class: "c1" }, { name: "saved", class: "c2" }]} bars={bars((each) => [each.cost, each.saved_cost])} />
-            : <BarChart title="Tokens over time" series={[{ name: "used", class: "c1" }, { name: "saved", class: "c2" }]} bars={bars((each) => [each.tokens, each.saved_tokens])} />}
+            ? <BarChart title="Cost over time" format={dollars} smallest={0.04} series={[{ name: "spent", class: "c1" }, { name: "saved", class: "c2" }]} {...bars((each) => [each.cost, each.saved_cost])} />
+            : <BarChart title="Tokens over time" series={[{ name: "used", class: "c1" }, { name: "saved", class: "c2" }]} {...bars((each) => [each.tokens, each.saved_tokens])} />}
         </Card>
-        <div class="stack">
         <Card title="Catalog" aside={<Link to="catalog">All tools</Link>}>
-          <p class="lead"><b>{plural(catalog.tools, "tool")}</b> can be used. A model is shown {whole(catalog.shown)} of them{deferred > 0 ? <>, which saves about <b>{short(deferred)} of {short(catalog.tokens_all)} tokens</b> in every request.</> : ": all fit in a request."}</p>
+          <p class="lead"><b>{plural(catalog.tools, "tool")}</b> can be used. A model is sent {data.selects && deferred <= 0 ? "some" : whole(catalog.shown)} of them{deferred > 0 ? <>, which saves about <b>{short(deferred)} of {short(catalog.tokens_all)} tokens</b> in every request.</> : data.selects ? ": those that fit its message." : ": all fit in a request."}</p>
           <ShareBar label="Tools by state" parts={[["core", "c1"], ["pinned", "c3"], ["shown", "good"], ["deferred", "c2"], ["held", "warn"], ["unavailable", "bad"], ["off", "faint"]].map(([name, tone]) => ({ name, class: tone, value: data.states[name] ?? 0 }))} />
         </Card>
         <Card title="Servers" aside={<Link to="servers">Manage</Link>}>
@@ -89,10 +100,9 @@ export function OverviewPage() {
                 {server.error && <span class="health-error">{server.error}</span>}
               </li>
             ))}</ul>
-          ) : <Empty title="No MCP servers yet">Add one on the page Servers, or with <code>toolfold mcp add</code>.</Empty>}
+          ) : <Empty title="No MCP servers yet"><Link to="servers">Add one</Link>, or take over those of your other programs with <code>toolfold mcp import</code>.</Empty>}
         </Card>
-        </div>
-        <Card title="Most used tools">
+        <Card title="Most used tools" class="wide">
           {data.tools.length ? (
             <table class="table">
               <thead><tr><th>Tool</th><th class="num">Calls</th><th class="num">Failed</th><th class="num">Average</th></tr></thead>
@@ -100,7 +110,7 @@ export function OverviewPage() {
                 <tr key={tool.name}><td class="mono clip">{tool.name}</td><td class="num">{whole(tool.calls)}</td><td class="num">{tool.errors ? whole(tool.errors) : "–"}</td><td class="num">{duration(tool.ms)}</td></tr>
               ))}</tbody>
             </table>
-          ) : <Empty title="No calls in this period">Calls of agents and clients appear here.</Empty>}
+          ) : <Empty title="No calls in this period">Connect your client with <code>toolfold connect</code>, or choose a longer period.</Empty>}
         </Card>
       </div>
     </Page>

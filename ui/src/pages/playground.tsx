@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { post } from "../api";
-import { Card, Empty, Page, Problem, useData } from "../components";
+import { Card, Empty, Page, Problem, TryDemo, useData } from "../components";
 import { duration, percent, plural, whole } from "../format";
 
 interface Explained {
@@ -21,6 +21,7 @@ interface Report {
   need: number | null;
   needed: boolean | null;
   leg: string | null;
+  why?: string;
   tokens_all: number;
   tokens_sent: number;
   ms: number;
@@ -49,6 +50,7 @@ const MODE_TEXTS: Record<string, string> = {
   hybrid: "hybrid: words and meaning",
   both: "both: hybrid, and the model searches",
 };
+const EXAMPLES = ["where is my parcel?", "find the file with the invoices", "thanks, that is all"];
 const PAUSE_MS = 250;
 const RETRY_MS = 3000;
 
@@ -121,7 +123,11 @@ export function PlaygroundPage() {
       </Card>
       <div aria-live="polite" aria-busy={busy}>
         {isIndexing && <p class="warn-text notice">The tools are still being indexed. Until then, only the words of the message are compared.</p>}
-        {report ? <ReportView report={report} /> : <Card><Empty title="Nothing to explain yet">The ranking appears here while you type.</Empty></Card>}
+        {report ? <ReportView report={report} /> : <Card><Empty title="Nothing to explain yet">
+          The ranking appears here while you type. For example:
+          <p class="chips examples-row">{EXAMPLES.map((each) => <button key={each} type="button" class="chip" onClick={() => setMessage(each)}>{each}</button>)}</p>
+          <TryDemo />
+        </Empty></Card>}
       </div>
     </Page>
   );
@@ -129,9 +135,17 @@ export function PlaygroundPage() {
 
 function ReportView({ report }: { report: Report }) {
   const saved = report.tokens_all - report.tokens_sent;
+  const isEverything = report.tools.every((tool) => tool.shown);
   return (
     <>
       <Problem error={report.problem} />
+      {(report.why || isEverything) && (
+        <p class="reason">
+          {isEverything ? `All ${plural(report.total, "tool")} that can be used are sent` : `${plural(report.selected.length, "tool")} of ${whole(report.total)} are sent`}
+          {report.why ? `: ${report.why}.` : " in this mode."}
+          {isEverything && " Choose another mode above to see what selection would send."}
+        </p>
+      )}
       <dl class="figures">
         <div class="figure"><dt>Sent</dt><dd>{plural(report.selected.length, "tool")}<span class="note">of {whole(report.total)}</span></dd></div>
         <div class="figure"><dt>Tokens</dt><dd>{whole(report.tokens_sent)}<span class="note">{saved >= 0 ? `${percent(saved, report.tokens_all)} less than all tools (${whole(report.tokens_all)})` : `all tools: ${whole(report.tokens_all)}`}</span></dd></div>

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { get, post, propose } from "../api";
-import { Badge, Card, Empty, Page, Problem, useData } from "../components";
+import { Badge, Card, Empty, Page, Problem, TryDemo, useData } from "../components";
 import { plural } from "../format";
 import { type ServerState, useLive } from "../live";
 import { Link } from "../router";
@@ -29,10 +29,12 @@ export function ServersPage() {
     <Page title="Servers" about="MCP servers that provide tools. Changes are written to your settings and take effect at once." actions={<button type="button" class={isAdding ? "" : "primary"} aria-expanded={isAdding} onClick={() => setAdding(!isAdding)}>{isAdding ? "Cancel" : "Add a server"}</button>}>
       <Problem error={error} />
       {isAdding && <AddServer />}
-      <div class="stack">
-        {servers.map((each) => <ServerCard key={each.name} server={each} onChange={reload} />)}
-        {data && !servers.length && <Card><Empty title="No MCP servers yet">Add one here, or take over those of your other programs with <code>toolfold mcp import</code>.</Empty></Card>}
-      </div>
+      {data && (
+        <Card class="flush">
+          {servers.map((each) => <ServerRow key={each.name} server={each} onChange={reload} />)}
+          {!servers.length && <Empty title="No MCP servers yet">Add one with the button above, or take over those of your other programs with <code>toolfold mcp import</code>.<TryDemo /></Empty>}
+        </Card>
+      )}
     </Page>
   );
 }
@@ -66,7 +68,7 @@ function AddServer() {
   );
 }
 
-function ServerCard({ server, onChange }: { server: Server; onChange: () => void }) {
+function ServerRow({ server, onChange }: { server: Server; onChange: () => void }) {
   const [test, setTest] = useState<Test | null>(null);
   const [log, setLog] = useState<string[] | null>(null);
   const [error, setError] = useState<unknown>(null);
@@ -88,20 +90,24 @@ function ServerCard({ server, onChange }: { server: Server; onChange: () => void
     window.open(url, "_blank", "noopener,noreferrer");
   });
   return (
-    <section class="card" aria-label={`Server ${server.name}`}>
-      <div class="card-head"><h2>{server.name}</h2><div class="card-aside"><span class="muted">{plural(server.tools, "tool")}{server.protocol ? ` · ${server.protocol}` : ""}</span><Badge value={server.enabled ? server.state : "off"} /></div></div>
-      <p class="mono muted break">{server.target}</p>
+    <section class="server" aria-label={`Server ${server.name}`}>
+      <div class="row-line">
+        <b>{server.name}</b>
+        <Badge value={server.enabled ? server.state : "off"} />
+        <span class="muted">{plural(server.tools, "tool")}{server.protocol ? ` · ${server.protocol}` : ""}</span>
+        <span class="row-buttons">
+          <button type="button" disabled={!!busy || !server.enabled} onClick={() => run("test", async () => setTest(await post<Test>("servers/test", { name: server.name })))}>{busy === "test" ? "Testing…" : "Test"}</button>
+          {busy === "test" && <button type="button" onClick={() => void post("servers/cancel-test", { name: server.name }).catch(setError)}>Cancel</button>}
+          {server.is_remote && <button type="button" disabled={!!busy} onClick={logIn}>Log in</button>}
+          <button type="button" aria-expanded={!!log} onClick={() => log ? setLog(null) : run("log", async () => setLog((await get<{ lines: string[] }>("servers/log", { name: server.name })).lines))}>{log ? "Hide log" : "Log"}</button>
+          {server.is_own && <button type="button" disabled={!!busy} onClick={() => change(server.enabled ? "disable" : "enable")}>{server.enabled ? "Disable" : "Enable"}</button>}
+          {server.is_own && <button type="button" class="danger" disabled={!!busy} onClick={() => confirm(`Remove the server ${server.name} from your settings?`) && change("remove")}>Remove</button>}
+        </span>
+      </div>
+      <p class="mono muted clip" title={server.target}>{server.target}</p>
       {server.held > 0 && <p class="warn-text">{plural(server.held, "tool")} held for review. <Link to="catalog">Review in the catalog</Link></p>}
       {server.error && <p class="problem spaced">{server.error}</p>}
       <Problem error={error} />
-      <div class="buttons">
-        <button type="button" disabled={!!busy || !server.enabled} onClick={() => run("test", async () => setTest(await post<Test>("servers/test", { name: server.name })))}>{busy === "test" ? "Testing…" : "Test"}</button>
-        {busy === "test" && <button type="button" onClick={() => void post("servers/cancel-test", { name: server.name }).catch(setError)}>Cancel</button>}
-        {server.is_remote && <button type="button" disabled={!!busy} onClick={logIn}>Log in</button>}
-        <button type="button" aria-expanded={!!log} onClick={() => log ? setLog(null) : run("log", async () => setLog((await get<{ lines: string[] }>("servers/log", { name: server.name })).lines))}>{log ? "Hide log" : "Log"}</button>
-        {server.is_own && <button type="button" disabled={!!busy} onClick={() => change(server.enabled ? "disable" : "enable")}>{server.enabled ? "Disable" : "Enable"}</button>}
-        {server.is_own && <button type="button" class="danger" disabled={!!busy} onClick={() => confirm(`Remove the server ${server.name} from your settings?`) && change("remove")}>Remove</button>}
-      </div>
       {test && (test.ok
         ? <p class="good-text" role="status">It works: {plural(test.tools.length, "tool")}{test.tools.length ? ` (${test.tools.slice(0, 12).join(", ")}${test.tools.length > 12 ? ", …" : ""})` : ""}.{test.problems?.map((each) => ` ${each}`)}</p>
         : <p class="problem spaced" role="alert">{test.problem}</p>)}

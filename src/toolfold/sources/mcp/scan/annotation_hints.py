@@ -88,7 +88,7 @@ def _destroys_something(tool: ListedTool) -> bool:
 
 
 def _main_verb(name: str) -> str:
-    """Return the main verb of a tool name: usually the first word, or a later destructive verb."""
+    """Return the main verb of a tool name: usually the first word, or a destructive verb further on."""
     parts: list[str] = [part.lower() for part in _NAME_PART.findall(name)]
     if parts and parts[0] not in get_word_set("reading_verbs"):
         if parts[0] in _changing_verbs() | get_word_set("executing_verbs"):
@@ -96,6 +96,8 @@ def _main_verb(name: str) -> str:
         for part in (parts[-1], *parts[1:2]):
             if part in get_word_set("destructive_verbs") or part == "push":
                 return part
+        if not get_word_set("reading_verbs").isdisjoint(parts[1:2]):  # after a prefix: github_get_issue
+            return parts[1]
     return parts[0] if parts else ""
 
 
