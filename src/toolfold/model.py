@@ -52,6 +52,8 @@ class Effect(StrEnum):
     """Operates devices in the physical world."""
     SCHEDULE = "schedule"
     """Schedules work of a model for a later time, when nobody can be asked for approval."""
+    INSTRUCT = "instruct"
+    """Stores text that models follow as instructions in later sessions."""
     DESTRUCTIVE = "destructive"
 
 

@@ -36,6 +36,7 @@ from toolfold.loops import EventLoops
 from toolfold.model import Approver, Source
 from toolfold.provenance import find_tool_call
 from toolfold.providers.model_access import ModelAccess
+from toolfold.providers.models import find_embeddings_service
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry
 from toolfold.results import ResultStore
@@ -364,14 +365,12 @@ def _build_reranker(config: Config, store: VectorStore) -> Reranker | None:
 
 
 def _build_endpoint(config: Config, name: str) -> EndpointEmbedder:
-    environment = config.environment
-    if name != "auxiliary":
+    kind, _, model = name.partition(":")
+    if kind != "auxiliary":
         return EndpointEmbedder(config.tools.tool_search.reranker.endpoint, name)
-    base = environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
-    model = environment.get("OPENAI_EMBEDDING_MODEL") or "text-embedding-3-small"
-    return EndpointEmbedder(
-        f"{base.rstrip('/')}/embeddings", model, key=environment.get("OPENAI_API_KEY", "")
-    )
+    url, key = find_embeddings_service(config)
+    model = model or config.environment.get("OPENAI_EMBEDDING_MODEL") or "text-embedding-3-small"
+    return EndpointEmbedder(url, model, key=key)
 
 
 def _build_workspace(config: Config) -> Workspace:

@@ -20,13 +20,13 @@ __all__ = ["write_script"]
 def test_scheduled_job_can_be_added_and_listed_and_changed_and_removed_with_cron_commands(
     toolfold: Toolfold,
 ) -> None:
-    added = toolfold("cron", "add", "every weekday at 8:30", "Read the news", "--time-zone", "Asia/Tokyo")
+    added = toolfold("cron", "add", "30 8 * * 1-5", "Read the news", "--time-zone", "Asia/Tokyo")
     assert added.code == 0
     assert "08:30 JST" in added.out
     assert "toolfold cron run" in added.err
     (job,) = toolfold("cron", "list", "--json").json
-    assert (job["schedule"], job["state"]) == ("every weekday at 8:30", "active")
-    assert toolfold("cron", "edit", job["id"], "--schedule", "daily at 7", "--name", "news").code == 0
+    assert (job["schedule"], job["state"]) == ("30 8 * * 1-5", "active")
+    assert toolfold("cron", "edit", job["id"], "--schedule", "0 7 * * *", "--name", "news").code == 0
     assert "07:00 JST" in toolfold("cron", "list").out
     assert toolfold("cron", "pause", "news").code == 0
     assert toolfold("cron", "show", "news", "--json").json["state"] == "paused"
@@ -36,7 +36,7 @@ def test_scheduled_job_can_be_added_and_listed_and_changed_and_removed_with_cron
 
 
 def test_cron_preview_prints_the_next_times_of_a_schedule_without_adding_a_job(toolfold: Toolfold) -> None:
-    shown = toolfold("cron", "preview", "on the first of each month at noon", "--time-zone", "UTC", "--json")
+    shown = toolfold("cron", "preview", "0 12 1 * *", "--time-zone", "UTC", "--json")
     assert len(shown.json["times"]) == 5
     assert all("-01T12:00:00+00:00" in each for each in shown.json["times"])
     assert toolfold("cron", "list", "--json").json == []
@@ -46,11 +46,11 @@ def test_cron_preview_prints_the_next_times_of_a_schedule_without_adding_a_job(t
     ("arguments", "problem"),
     [
         (("add", "sometimes", "Work"), "was not understood"),
-        (("add", "hourly", " "), "needs a task"),
-        (("add", "hourly", "Work", "--to", "boss"), "there is no message target 'boss'"),
-        (("add", "hourly", "Work", "--time-zone", "Mars"), "not a known time zone"),
-        (("add", "hourly", "Work", "--toolset", "nukes"), "there is no toolset 'nukes'"),
-        (("add", "hourly", "Work", "--model", "nobody:x"), "names no known model provider"),
+        (("add", "@hourly", " "), "needs a task"),
+        (("add", "@hourly", "Work", "--to", "boss"), "there is no message target 'boss'"),
+        (("add", "@hourly", "Work", "--time-zone", "Mars"), "not a known time zone"),
+        (("add", "@hourly", "Work", "--toolset", "nukes"), "there is no toolset 'nukes'"),
+        (("add", "@hourly", "Work", "--model", "nobody:x"), "names no known model provider"),
         (("pause", "nothing"), "There is no scheduled job 'nothing'"),
         (("preview", "every evening at 8"), "was not understood"),
         (("edit", "nothing"), "nothing to change"),
@@ -68,7 +68,7 @@ def test_cron_run_with_a_job_name_runs_that_job_now_and_prints_its_result(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     model = write_script("All is well.")
-    toolfold("cron", "add", "every year on May 1 at 8", "Check", "--name", "check", "--model", model)
+    toolfold("cron", "add", "0 8 1 5 *", "Check", "--name", "check", "--model", model)
     done = toolfold("cron", "run", "check")
     assert done.code == 0, done.err
     assert "All is well." in done.out
@@ -80,7 +80,7 @@ def test_cron_run_with_a_job_name_runs_that_job_now_and_prints_its_result(
 def test_cron_run_without_a_job_name_waits_for_due_jobs_and_stops_on_sigterm(
     toolfold: Toolfold, home: Path
 ) -> None:
-    toolfold("cron", "add", "daily at 7", "Work")
+    toolfold("cron", "add", "0 7 * * *", "Work")
     process = subprocess.Popen(
         [sys.executable, "-m", "toolfold", "cron", "run"],
         env={**os.environ, "TOOLFOLD_HOME": str(home), **LIGHT_MODEL},

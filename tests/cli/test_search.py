@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -223,6 +224,40 @@ def test_search_sends_the_api_key_from_the_environment_to_the_embedding_provider
         "abc-model",
     )
     assert "sk-secret" not in done.out + done.err
+
+
+def test_auxiliary_embedding_model_belongs_to_the_provider_of_the_auxiliary_model(
+    toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-another-provider")
+    monkeypatch.setenv("OWN_KEY", "sk-own")
+    with run_server() as server:
+        provider = json.dumps({"base_url": server.url.removesuffix("/embeddings"), "key_env": "OWN_KEY"})
+        done = toolfold(
+            *("--set", f"providers.own={provider}", "--set", "agent.auxiliary_model=own:small"),
+            *("--set", "tools.rag_embed_model=auxiliary:e5", "search", "git branch", "--json"),
+        )
+    assert done.json[0]["similarity"] is not None
+    _, headers, body = server.requests[-1]
+    assert (headers["Authorization"], body["model"]) == ("Bearer sk-own", "e5")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ((), "set agent.auxiliary_model"),
+        (("--set", "agent.auxiliary_model=anthropic:claude-haiku-4-5"), "'anthropic'"),
+    ],
+)
+def test_auxiliary_embedding_model_without_a_suitable_provider_is_an_error(
+    toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch, settings: tuple[str, ...], problem: str
+) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    done = toolfold(*settings, "--set", "tools.rag_embed_model=auxiliary", "search", "git branch")
+    assert done.code != 0
+    assert problem in done.err
 
 
 def test_search_falls_back_to_keywords_with_a_warning_if_the_embedding_endpoint_fails(

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.clients
 
 PAGES = (
     *("catalog", "overview", "playground", "evaluation", "activity", "approvals"),
-    *("servers", "clients", "chat"),
+    *("servers", "clients", "users", "chat"),
 )
 AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 HOSTILE = '<img src=x onerror="document.title=1"><script>window.hacked=1</script>'

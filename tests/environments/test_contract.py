@@ -336,13 +336,20 @@ class TestTaskState:
         assert other.output == f"{environment.backend.home}\nnone\n"
         assert (await environment.run("pwd", task="one")).output == "/\n"
 
-    async def test_directory_passed_with_a_command_becomes_the_current_directory_of_later_commands(
+    async def test_directory_passed_with_a_command_does_not_become_the_current_directory_of_later_commands(
         self, environment: Environment
     ) -> None:
         done = await environment.run("pwd; export SET=1; cd bin", directory="/usr")
-        assert (done.output, done.directory) == ("/usr\n", "/usr/bin")
+        home = environment.backend.home
+        assert (done.output, done.directory) == ("/usr\n", home)
+        assert (await environment.run("pwd; echo $SET")).output == f"{home}\n1\n"
+
+    async def test_command_in_the_current_directory_of_its_task_can_change_that_directory(
+        self, environment: Environment
+    ) -> None:
+        await environment.run("cd /usr")
+        assert (await environment.run("cd bin", directory="/usr")).directory == "/usr/bin"
         assert environment.working_directory() == "/usr/bin"
-        assert (await environment.run("pwd; echo $SET")).output == "/usr/bin\n1\n"
 
     async def test_running_a_command_in_a_missing_directory_raises_an_error(
         self, environment: Environment

@@ -106,7 +106,7 @@ def test_job_scheduled_by_an_agent_is_run_by_a_scheduler_and_its_result_is_sent_
     runtime = open_cron(approver=approver)
     args = {
         "action": "create",
-        "schedule": "every weekday at 8:30",
+        "schedule": "30 8 * * 1-5",
         "prompt": "Summarise the news",
         "send_to": "team",
         "time_zone": "Europe/Berlin",
@@ -118,7 +118,7 @@ def test_job_scheduled_by_an_agent_is_run_by_a_scheduler_and_its_result_is_sent_
     assert request.args == args
     assert "lets a model work later, when nobody can be asked" in request.reason
     answer = json.loads(json.loads(read_results(model.requests[-1]))[0]["content"])
-    assert answer["schedule"] == "every weekday at 8:30"
+    assert answer["schedule"] == "30 8 * * 1-5"
     assert "toolfold cron run" in answer["note"]
     run, later = run_later(runtime, ["The news: nothing."], hours=24 * 4)
     assert (run.state, run.result, run.delivery) == ("completed", "The news: nothing.", "sent")
@@ -615,7 +615,7 @@ def test_scheduled_job_with_invalid_values_is_rejected_with_the_reason(
 def test_session_that_may_not_send_messages_cannot_create_a_job_that_sends_its_result(
     open_cron: CronRuntimes,
 ) -> None:
-    args: dict[str, Any] = {"action": "create", "schedule": "hourly", "prompt": "Work", "send_to": "team"}
+    args: dict[str, Any] = {"action": "create", "schedule": "@hourly", "prompt": "Work", "send_to": "team"}
     assert "may not use send_message" in str(call(open_cron(), ["cronjob"], **args).error)
 
 
@@ -623,7 +623,7 @@ def test_paused_job_does_not_run_until_it_is_resumed(open_cron: CronRuntimes) ->
     runtime = open_cron(cron={"max_jobs": 1})
     job = create(runtime, name="news")
     assert json.loads(call(runtime, action="pause", job="news").text)["state"] == "paused"
-    assert "cron.max_jobs" in str(call(runtime, action="create", schedule="hourly", prompt="Work").error)
+    assert "cron.max_jobs" in str(call(runtime, action="create", schedule="@hourly", prompt="Work").error)
     scheduler = Scheduler(runtime.jobs, runtime.config)
     runtime.jobs.clock = lambda: time.time() + 4_000
     assert asyncio.run(scheduler.run_due()) == 0

@@ -710,6 +710,12 @@ def test_file_search_pattern_is_plain_text_unless_regex_is_set(tree: Path, call:
     assert matched_lines(call("search_files", pattern=r"^needle\s+\w+$", regex=True)) == [("a.txt", 1)]
 
 
+def test_search_without_matches_says_if_the_pattern_looks_like_a_regular_expression(call: Call) -> None:
+    assert "Set regex" in call("search_files", pattern=r"def \w+\(")["hint"]
+    for plain in ("nothing like this", "f(x)", "a.b", "items[0]"):
+        assert "hint" not in call("search_files", pattern=plain)
+
+
 def test_file_search_rejects_an_invalid_regex(tree: Path, call: Call) -> None:
     with pytest.raises(CallError, match="not a valid regular expression: missing \\), unterminated"):
         call("search_files", pattern="(a", regex=True)

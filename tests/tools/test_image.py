@@ -35,7 +35,6 @@ def open_images(home: Path, tmp_path: Path) -> Iterator[ImageRuntimes]:
             env = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "IMAGE_KEY": "s3cret-image-key"}
             overrides = {
                 "images": {"key_env": "IMAGE_KEY", **images},
-                "web": {"private_networks": ["127.0.0.0/8"]},
             }
             return stack.enter_context(
                 open_runtime(

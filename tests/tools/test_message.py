@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 from collections.abc import Iterator, Mapping
@@ -88,6 +89,32 @@ def test_approved_message_is_delivered_to_its_target(
     assert (received["title"], received["message"]) == ("Build", "The tests *passed*.")
     assert "sends a message to other people" in asked[0].reason
     assert asked[0].args["text"] == "The tests *passed*."
+
+
+def test_files_of_the_workspace_are_attached_to_a_message(
+    open_runtimes: MessageRuntimes, server: WebServer, tmp_path: Path
+) -> None:
+    (tmp_path / "report.txt").write_text("all green")
+    runtime = open_runtimes(approve, {"TEAM_URL": target_url(server), "OWN_KEY": "s3cret-own-key-value"})
+    assert send(runtime, target="team", text="Done.", files=["report.txt"]).ok
+    (attached,) = json.loads(server.requests[-1].body)["attachments"]
+    assert attached["filename"] == "report.txt"
+    assert base64.b64decode(attached["base64"]) == b"all green"
+
+
+def test_message_with_a_file_that_may_not_be_sent_is_refused(
+    open_runtimes: MessageRuntimes, server: WebServer, tmp_path: Path
+) -> None:
+    (tmp_path / "key.txt").write_text("it is s3cret-own-key-value")
+    environment = {"TEAM_URL": target_url(server), "OWN_KEY": "s3cret-own-key-value"}
+    runtime = open_runtimes(approve, environment | {"ANA_URL": "dbus://"})
+    for file, problem in {
+        "key.txt": "contains a secret",
+        "/etc/passwd": "outside",
+        "missing.txt": "missing.txt",
+    }.items():
+        assert problem in str(send(runtime, target="team", text="Done.", files=[file]).error)
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("approver", [None, lambda _request: Answer.DENY])

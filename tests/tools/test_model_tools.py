@@ -96,6 +96,22 @@ def test_agent_asks_a_vision_model_about_an_image_in_every_provider_format(
     assert result == {"answer": "A lighthouse.", "model": f"mock-{dialect}:seer"}
 
 
+@pytest.mark.skipif(find_spec("playwright") is None, reason="needs the package playwright")
+def test_vision_model_can_look_at_the_page_in_the_browser(
+    open_models: ModelRuntimes, models: str, server: WebServer
+) -> None:
+    server.pages["/harbour"] = Page(b"<title>Harbour</title><h1>Lighthouse</h1>")
+    runtime = open_models({"vision": {"model": "mock-openai:seer"}, "providers": make_providers(models)})
+    session = runtime.session(["vision", "browser"])
+    if not runtime.statuses(["browser_navigate"])["browser_navigate"].usable:
+        pytest.skip("there is no browser on this machine")
+    assert session.call_sync("browser_navigate", {"url": f"{server.url}/harbour"}).ok
+    args = {"image": "browser", "question": "What is in the picture?"}
+    assert json.loads(session.call_sync("vision_analyze", args).text)["answer"] == "A lighthouse."
+    without_browser = runtime.session(["vision"]).call_sync("vision_analyze", args)
+    assert "browser" in str(without_browser.error)
+
+
 def test_image_url_is_downloaded_and_sent_to_the_vision_model_as_base64_data(
     open_models: ModelRuntimes, server: WebServer, tmp_path: Path
 ) -> None:

@@ -67,7 +67,6 @@ def open_training(home: Path, tmp_path: Path) -> Iterator[TrainingRuntimes]:
             env |= {"SECRET_KEY": "s3cret-of-the-user", "TRAINER_KEY": "s3cret-of-the-trainer"}
             overrides = {
                 "training": {"environments": environments or {"counting": COUNTING}, **limits},
-                "web": {"private_networks": ["127.0.0.0/8"]},
             }
             config = load_config(project=tmp_path, env=env, overrides=overrides)
             return stack.enter_context(open_runtime(config, approver=approver))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import RuntimeOpener
-from toolfold import Answer, Runtime, Session, ToolCall
+from toolfold import Answer, ApprovalRequest, Runtime, Session, ToolCall
 from toolfold.agent import Agent
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
 
@@ -111,6 +111,35 @@ def test_agent_creates_edits_and_deletes_a_skill(runtime: Runtime, own: Path) ->
     assert not (own / "greet" / "scripts" / "hello.sh").exists()
     call(session, "skill_manage", action="delete", name="greet")
     assert not (own / "greet").exists()
+
+
+def test_skill_manage_replaces_a_piece_of_the_instructions_or_of_a_file(session: Session, own: Path) -> None:
+    texts = {"description": "Greet.", "instructions": "Say hello. Bow."}
+    call(session, "skill_manage", action="create", name="greet", **texts)
+    call(session, "skill_manage", action="write_file", name="greet", file="scripts/a.sh", content="echo hi")
+    call(session, "skill_manage", action="replace", name="greet", old="hello", new="good day")
+    call(session, "skill_manage", action="replace", name="greet", old="hi", new="ho", file="scripts/a.sh")
+    assert call(session, "skill_view", name="greet")["instructions"] == "Say good day. Bow."
+    assert (own / "greet" / "scripts" / "a.sh").read_text() == "echo ho"
+    error = call_error(session, "skill_manage", action="replace", name="greet", old="o", new="x")
+    assert "found 3 times" in error
+    assert "not found" in call_error(session, "skill_manage", action="replace", name="greet", old="hello")
+
+
+def test_reason_for_approval_of_a_new_skill_is_that_models_follow_it(
+    open_test_runtime: RuntimeOpener,
+) -> None:
+    reasons: list[str] = []
+
+    def refuse(request: ApprovalRequest) -> bool:
+        reasons.append(request.reason)
+        return False
+
+    session = open_test_runtime(approver=refuse).session(["skills"])
+    args = {"action": "create", "name": "greet", "description": "Greet.", "instructions": "Hello."}
+    call_error(session, "skill_manage", **args)
+    assert "changes text that a model follows as instructions in later sessions" in reasons[0]
+    assert "destroy" not in reasons[0]
 
 
 def test_skill_is_not_changed_without_approval(open_test_runtime: RuntimeOpener) -> None:

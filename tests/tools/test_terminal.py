@@ -67,6 +67,7 @@ def test_relative_workdir_of_a_terminal_command_is_resolved_against_the_current_
 ) -> None:
     call_tool(session, "terminal", command="mkdir -p a/b; cd a")
     assert call_tool(session, "terminal", command="pwd", workdir="b")["output"] == f"{tmp_path}/a/b\n"
+    assert call_tool(session, "terminal", command="pwd")["output"] == f"{tmp_path}/a\n"
 
 
 def test_deleting_all_files_is_blocked_if_the_current_directory_is_a_system_directory(

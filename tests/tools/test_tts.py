@@ -35,7 +35,7 @@ def open_speech(home: Path, tmp_path: Path) -> Iterator[SpeechRuntimes]:
 
         def open_here(**speech: object) -> Runtime:
             env = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "VOICE_KEY": "s3cret-voice-key"}
-            overrides = {"speech": speech, "web": {"private_networks": ["127.0.0.0/8"]}}
+            overrides = {"speech": speech}
             return stack.enter_context(
                 open_runtime(
                     load_config(project=tmp_path, env=env, overrides=overrides),
@@ -103,10 +103,36 @@ def test_remote_speech_service_receives_text_voice_and_api_key_and_its_audio_is_
 
 
 @pytest.mark.parametrize(
+    ("name", "wanted", "audio"), [("a.mp3", "mp3", b"ID3\x04"), ("a.opus", "opus", b"OggS")]
+)
+def test_format_of_the_speech_file_is_requested_from_the_service(
+    open_speech: SpeechRuntimes, server: WebServer, tmp_path: Path, name: str, wanted: str, audio: bytes
+) -> None:
+    server.pages["/speech"] = Page(audio, "audio/mpeg")
+    runtime = open_speech(backend="remote", url=f"{server.url}/speech", key_env="VOICE_KEY")
+    assert speak(runtime, text="hello", path=name).ok
+    assert json.loads(server.requests[-1].body)["response_format"] == wanted
+    assert (tmp_path / name).read_bytes() == audio
+
+
+@needs_espeak
+@pytest.mark.parametrize(("name", "start"), [("a.mp3", (b"ID3", b"\xff")), ("a.opus", (b"OggS",))])
+def test_speech_is_converted_with_ffmpeg_or_the_error_says_that_it_is_missing(
+    open_speech: SpeechRuntimes, tmp_path: Path, name: str, start: tuple[bytes, ...]
+) -> None:
+    result = speak(open_speech(backend="espeak"), text="hello", path=name)
+    if shutil.which("ffmpeg"):
+        assert (tmp_path / name).read_bytes().startswith(start)
+    else:
+        assert "ffmpeg" in str(result.error)
+        assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize(
     ("page", "problem"),
     [
         (Page(b'{"error": "no credit"}', status=402), "status 402"),
-        (Page(b"<html>welcome", "audio/wav"), "did not return a WAV file"),
+        (Page(b"<html>welcome", "audio/wav"), "did not return WAV audio"),
         (Page(b"", status=307, headers={"Location": "https://evil.example/"}), "status 307"),
     ],
 )
@@ -131,12 +157,12 @@ def test_text_to_speech_is_marked_as_costing_money_only_if_it_may_use_a_remote_s
     assert not declares_cost(backend="espeak")
 
 
-def test_text_to_speech_refuses_paths_outside_the_workspace_or_without_a_wav_extension(
+def test_text_to_speech_refuses_paths_outside_the_workspace_or_of_another_format(
     open_speech: SpeechRuntimes,
 ) -> None:
     runtime = open_speech(backend="remote", key_env="VOICE_KEY")
     assert "outside the workspace" in str(speak(runtime, text="hello", path="../a.wav").error)
-    assert "must end with .wav" in str(speak(runtime, text="hello", path="a.sh").error)
+    assert "must end with one of .wav, .mp3, .opus" in str(speak(runtime, text="hello", path="a.sh").error)
 
 
 @pytest.mark.parametrize(

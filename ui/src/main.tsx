@@ -14,6 +14,7 @@ import { OverviewPage } from "./pages/overview";
 import { OwnPage } from "./pages/own";
 import { PlaygroundPage } from "./pages/playground";
 import { ServersPage } from "./pages/servers";
+import { UsersPage } from "./pages/users";
 import { Link, useRoute } from "./router";
 
 const PAGES: [string, string][] = [
@@ -21,6 +22,7 @@ const PAGES: [string, string][] = [
   ["catalog", "Catalog"],
   ["servers", "Servers"],
   ["clients", "Clients"],
+  ["users", "Users"],
   ["playground", "Playground"],
   ["evaluation", "Evaluation"],
   ["activity", "Activity"],
@@ -106,6 +108,8 @@ function CurrentPage({ page, detail }: { page: string; detail: string }) {
       return <ServersPage />;
     case "clients":
       return <ClientsPage />;
+    case "users":
+      return <UsersPage />;
     case "chat":
       return <ChatPage detail={detail} />;
     default:

@@ -39,6 +39,7 @@ __all__ = ["CallAnalysis", "CallAnalyzer", "JudgeFunction"]
 TOOL_PREFIX = "tool:"
 SELF_PROTECTION = "self-protection"
 SCHEDULE_RULE = "job-scheduled"
+INSTRUCTION_RULE = "instructions-changed"
 MESSAGE_RULE = "message-sent"
 _MESSAGE_DEVICES = "notify"
 _ENTITY_CLASS = re.compile(r"\w+(?=\.)")  # of an entity such as lock.front_door
@@ -362,6 +363,9 @@ class CallAnalyzer:
         if Effect.SCHEDULE in tool.effects:
             reason = f"{tool.name} lets a model work later, when nobody can be asked"
             yield Finding(SCHEDULE_RULE, "unattended", Severity.MEDIUM, reason)
+        if Effect.INSTRUCT in tool.effects:
+            reason = f"{tool.name} changes text that a model follows as instructions in later sessions"
+            yield Finding(INSTRUCTION_RULE, "instructions", Severity.MEDIUM, reason)
 
     def _path_findings(self, tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> Iterator[Finding]:
         names = _names_with_meaning(meanings, Meaning.PATH)

@@ -17,6 +17,7 @@ from shellverdict.verdict import Severity
 from toolfold.approval.allowed_tools import AllowedTools
 from toolfold.approval.allowlist import AllowList
 from toolfold.approval.call_analysis import (
+    INSTRUCTION_RULE,
     SCHEDULE_RULE,
     SELF_PROTECTION,
     CallAnalysis,
@@ -40,6 +41,8 @@ Mode = Literal["manual", "smart", "off"]
 
 _NOBODY = Caller()
 # Findings of these categories may hide anything; they need approval each time.
+_LASTING_RULES = frozenset({SCHEDULE_RULE, INSTRUCTION_RULE})
+"""Rules about calls that affect what models do later."""
 _OPAQUE_CATEGORIES = frozenset({"unreadable", "spoof"})
 # Startup files need approval each time and in every mode: changing one can disable the protection itself.
 _STARTUP_RULES = frozenset({"write-startup", "overwrite-startup"})
@@ -211,9 +214,9 @@ def _is_described_by_rules(analysis: CallAnalysis) -> bool:
 def _has_approvable_kind(analysis: CallAnalysis) -> bool:
     """Return True if a person may approve all calls of the same kind for a session.
 
-    Jobs differ too much from each other, and some devices need approval each time.
+    Jobs and instructions differ too much from each other, and some devices need approval each time.
     """
-    if not _is_described_by_rules(analysis) or SCHEDULE_RULE in analysis.rules:
+    if not _is_described_by_rules(analysis) or not _LASTING_RULES.isdisjoint(analysis.rules):
         return False
     return not analysis.needs_approval_each_time
 
@@ -225,7 +228,7 @@ def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:
     protect Toolfold or files that shells run at start.
     """
     is_protected = category in (SELF_PROTECTION, *_OPAQUE_CATEGORIES) or rule in _STARTUP_RULES
-    is_declared = rule.startswith((DESTRUCTIVE_PREFIX, PAID_PREFIX, CONTROL_PREFIX)) or rule == SCHEDULE_RULE
+    is_declared = rule.startswith((DESTRUCTIVE_PREFIX, PAID_PREFIX, CONTROL_PREFIX)) or rule in _LASTING_RULES
     return not is_protected and severity < Severity.CRITICAL and not is_declared
 
 

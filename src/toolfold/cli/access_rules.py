@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from toolfold.cli.access_changes import print_access_changes
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import NotFound, escape_text, print_line, print_note, print_warning
 from toolfold.cli.server_commands import unknown_server_error
@@ -16,12 +15,14 @@ from toolfold.errors import UnknownToolset, closest_names, did_you_mean
 from toolfold.model import MCP_PREFIX
 from toolfold.naming import matches_pattern
 from toolfold.users import Team, User
+from toolfold.users.access_changes import describe_access_changes
 from toolfold.users.directory import KEY_RULE, MODEL_RULE, RULE_PREFIXES, select_tool_rules
 
 if TYPE_CHECKING:
     from toolfold.config import Config
     from toolfold.users import Directory
 
+MAX_SHOWN_USERS = 10
 Account = TypeVar("Account", User, Team)
 ChangeAccount = Callable[[Invocation, str, Callable[[Account], Account]], "tuple[Directory, Directory]"]
 """Applies a change to the user or team of a name; returns all users and teams before and after it."""
@@ -45,6 +46,15 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
     _add_allow_command(group, kind, change_rules)
     _add_deny_command(group, kind, change_rules)
     _add_unset_command(group, kind, change_rules)
+
+
+def print_access_changes(before: Directory, after: Directory) -> None:
+    """Print which tools, models and keys of model providers each user has gained or lost."""
+    changes = describe_access_changes(before, after)
+    for name, texts in changes[:MAX_SHOWN_USERS]:
+        print_note(f"{escape_text(name)} {escape_text('; '.join(texts))}.")
+    if len(changes) > MAX_SHOWN_USERS:
+        print_note(f"The access of {len(changes) - MAX_SHOWN_USERS} more users changes too.")
 
 
 def _add_allow_command(group: click.Group, kind: str, change_rules: ChangeRules[Account]) -> None:

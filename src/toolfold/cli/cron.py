@@ -99,10 +99,10 @@ def _jobs(invocation: Invocation) -> Iterator[ScheduledJobs]:
 @json_option
 @click.pass_obj
 def add(invocation: Invocation, /, as_json: bool, **values: Any) -> None:
-    """Schedule a task: SCHEDULE in plain English or cron syntax, PROMPT for the agent.
+    """Schedule a task: SCHEDULE as cron expression, time or interval, PROMPT for the agent.
 
     \b
-    toolfold cron add "every weekday at 8:30" "Summarise the new issues" --to team
+    toolfold cron add "30 8 * * 1-5" "Summarise the new issues" --to team
     toolfold cron add "0 3 * * 0" "Delete build directories older than a month"
     """
     from toolfold.scheduled_jobs import describe_job
@@ -159,7 +159,7 @@ def list_jobs(invocation: Invocation, as_json: bool) -> None:
         print_json([describe_job(job) | _describe_last(last_runs[job.id]) for job in found])
         return
     if not found:
-        print_line('no jobs are scheduled. Add one: toolfold cron add "every weekday at 8:30" "…"')
+        print_line('no jobs are scheduled. Add one: toolfold cron add "30 8 * * 1-5" "…"')
         return
     print_table(
         format_count(len(found), "job"),

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolfold.cli.access_changes import print_access_changes
-from toolfold.cli.access_rules import add_rule_commands
+from toolfold.cli.access_rules import add_rule_commands, print_access_changes
 from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
 from toolfold.cli.limits import add_limit_command, describe_team_limits, print_usage
 from toolfold.cli.output import escape_text, print_json, print_line, print_note, print_table

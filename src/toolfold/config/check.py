@@ -164,7 +164,7 @@ def _model_name_warnings(settings: Settings, tree: Node) -> list[str]:
     """Warn if the name of the embedding model looks like a misspelled name of a built-in model."""
     name = settings.tools.rag_embed_model
     near = closest_names(name, BUILTIN_MODELS, count=1)
-    if name in BUILTIN_MODELS or not near or abs(len(near[0]) - len(name)) > 3:
+    if name.partition(":")[0] in BUILTIN_MODELS or not near or abs(len(near[0]) - len(name)) > 3:
         return []
     message = f"{'.'.join(_EMBED_MODEL)} is {shorten(repr(name), 60)}, used as the name of a service's model"
     return [format_with_location(f"{message}; did you mean {near[0]}?", tree.location_of(_EMBED_MODEL))]

@@ -300,8 +300,8 @@ class ToolsSettings(Section):
     rag_embed_model: Text = Field(
         default="embedded",
         description="Embedding model: `embedded` (shipped with Toolfold), `light` (shipped, smaller and "
-        "faster), `auxiliary` (of the service in OPENAI_BASE_URL), or the name of a model of an "
-        "embedding service.",
+        "faster), `auxiliary` or `auxiliary:MODEL` (of the provider of `agent.auxiliary_model`), or the "
+        "name of a model of an embedding service.",
         json_schema_extra={"grants": True},
     )
     synonyms: Annotated[dict[Text, Phrases], AfterValidator(FrozenDict)] = Field(

@@ -11,6 +11,7 @@ from toolfold.errors import ToolfoldError
 from toolfold.gateway.request_bodies import RequestRefused
 from toolfold.gateway.server import open_session
 from toolfold.gateway.status import read_statuses
+from toolfold.gateway.tokens import LOGIN_CLIENT_PREFIX
 from toolfold.model import Json
 
 if TYPE_CHECKING:
@@ -30,12 +31,16 @@ class ClientAdmin:
         self._runtime, self._tokens = runtime, tokens
 
     def list_clients(self) -> Json:
-        """Return the clients with a token, those that are connected now, and the toolsets to choose from."""
+        """Return the clients with a token, those that are connected now, and the choices for a new token."""
+        clients, users = self._tokens.list_clients(), self._tokens.users.directory().users
+        owners = {each.name: users[each.user_id].name for each in clients if each.user_id in users}
         folder = self._runtime.config.paths.state_dir / "gateway" / "status"
         connected = [
             {
                 "name": show_name(str(each.get("name", ""))),
                 "token": show_name(str(each.get("token", ""))),
+                "user": show_name(_find_user(str(each.get("token", "")), owners)),
+                "process": gateway.get("pid"),
                 "tools": tools if isinstance(tools := each.get("tools"), int) else 0,
                 "busy": bool(each.get("busy")),
                 "gateway": show_name(str(gateway.get("address") or "stdio")),
@@ -50,11 +55,14 @@ class ClientAdmin:
                     "toolsets": None if each.toolsets is None else list(each.toolsets),
                     "created": each.created,
                     "tools": self._count_tools(each),
+                    "user": show_name(owners.get(each.name, "")),
                 }
-                for each in self._tokens.list_clients()[:MAX_CLIENTS]
+                for each in clients[:MAX_CLIENTS]
             ],
+            "total": len(clients),
             "connected": connected[:MAX_CLIENTS],
             "toolsets": sorted(self._runtime.toolsets().listing())[:1_000],
+            "users": sorted(each.name for each in users.values())[:1_000],
         }
 
     def _open_session(self, client: GatewayClient) -> Session:
@@ -85,20 +93,24 @@ class ClientAdmin:
 
     def add(self, body: Mapping[str, Any]) -> ProposedChange:
         """Propose a client; when it is confirmed, its token is shown, only once. Raises RequestRefused."""
-        name, toolsets = str(body.get("name") or ""), body.get("toolsets")
+        name, toolsets, user = str(body.get("name") or ""), body.get("toolsets"), str(body.get("user") or "")
         if toolsets is not None and not (
             isinstance(toolsets, list) and toolsets and all(isinstance(each, str) for each in toolsets)
         ):
             raise RequestRefused(400, "toolsets must be a list of names.")
         self._runtime.toolsets().require(toolsets or ())
+        user_id = self._tokens.users.directory().require_user(user).id if user else ""
 
         def create() -> str:
             self._runtime.toolsets().require(toolsets or ())
-            return f"Copy the token now; it is not shown again: {self._tokens.add(name, toolsets)}"
+            token = self._tokens.add(name, toolsets, user_id=user_id)
+            return f"Copy the token now; it is not shown again: {token}"
 
         everything = "all toolsets of the gateway, and the configured keys of model providers"
         granted = everything if toolsets is None else ", ".join(toolsets)
         details = {"Name of the client": show_name(name), "May use": show_exact_line(granted, 100_000)}
+        if user:
+            details["Belongs to the user, whose rules apply too"] = show_name(user)
         return ProposedChange("Create a token?", details, "Create the token", create, CLIENTS_PAGE)
 
     def revoke(self, name: str) -> Json:
@@ -106,3 +118,10 @@ class ClientAdmin:
         if not self._tokens.revoke(name):
             raise RequestRefused(404, "There is no client of this name.")
         return self.list_clients()
+
+
+def _find_user(token: str, owners: Mapping[str, str]) -> str:
+    """Return the user of a connected client: the owner of its token, or the user who has logged in."""
+    if token.startswith(LOGIN_CLIENT_PREFIX):
+        return token.removeprefix(LOGIN_CLIENT_PREFIX)
+    return owners.get(token, "")

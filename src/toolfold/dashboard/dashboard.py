@@ -22,6 +22,7 @@ from toolfold.dashboard.playground import describe_choices, explain_message
 from toolfold.dashboard.recorder import UsageRecorder, find_journal, open_history
 from toolfold.dashboard.servers import ServerAdmin
 from toolfold.dashboard.shared_questions import SharedQuestions
+from toolfold.dashboard.users import UserAdmin
 from toolfold.database import DatabaseError
 from toolfold.gateway.http_app import AccessPolicy
 from toolfold.gateway.request_bodies import RequestRefused
@@ -109,9 +110,15 @@ class Dashboard:
     def make_routes(self, tokens: TokenStore) -> Routes:
         """Return the JSON interface to the runtime, and to the clients and users with these tokens."""
         clients, own = ClientAdmin(self._runtime, tokens), OwnActivity(tokens, self._store)
+        users = UserAdmin(tokens, self._store)
         return Routes(
-            self._list_reads(clients),
-            self._list_writes(clients),
+            self._list_reads(clients) | {"users": _in_thread(lambda _: users.list_users())},
+            self._list_writes(clients)
+            | {
+                "users/add": _in_thread(lambda request: users.add(request.body)),
+                "users/change": _in_thread(lambda request: users.change(request.body)),
+                "teams/change": _in_thread(lambda request: users.change_team(request.body)),
+            },
             {"events": self._stream_events},
             own={"own": _in_thread(lambda request: self._describe_own(own, request))},
         )

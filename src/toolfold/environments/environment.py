@@ -55,7 +55,7 @@ class CommandResult:
     exit_code: int | None
     """Exit code; None if the command was terminated by Toolfold."""
     directory: str
-    """Working directory of the task after the command."""
+    """Working directory of the task after the command: where its next command starts."""
     duration_s: float
     timed_out: bool = False
     may_still_run: bool = False
@@ -116,9 +116,9 @@ class Environment:
     ) -> CommandResult:
         """Run a command until it exits or times out; then all of its processes are terminated.
 
-        It starts in `directory` or, without one, in the directory and with the exported variables that the
-        last command of the task left. Raises CallError if it cannot start there. `stdin` is its complete
-        input. `listener` receives its output as it arrives.
+        It starts in the directory and with the exported variables that the last command of the task left. In
+        another `directory` it starts there, and the directory of the task does not change. Raises CallError
+        if it cannot start there. `stdin` is its complete input. `listener` receives its output as it arrives.
         """
         started_at = time.monotonic()
         running = await self.start(command, task=task, directory=directory, pty=pty)

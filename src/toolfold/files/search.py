@@ -40,6 +40,8 @@ SKIPPED_DIRECTORIES = frozenset({
 })
 # fmt: on
 
+_REGEX_LIKE = re.compile(r"\\[wdsbWDSB.()\[\]]|\.[*+]|\w\|\w|\[[^\]]+\][*+?]|\[\^|^\^|\w\$$|\(\?[:i=!]")
+_REGEX_HINT = "The pattern looks like a regular expression, but was searched as text. Set regex to use it."
 _CHUNK_BYTES = 1 << 20
 _CANCEL_CHECK_S = 0.05
 
@@ -98,6 +100,8 @@ class FileSearch:
                     break
                 for number, text in hits:
                     self._add_match({"file": self.workspace.relative(path), "line": number, "text": text})
+        if not self.matches and not self.query.regex and _REGEX_LIKE.search(self.query.pattern):
+            return {**self._build_answer(), "hint": _REGEX_HINT}
         return self._build_answer()
 
     def _build_pattern(self) -> str:

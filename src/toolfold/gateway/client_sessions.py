@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+GONE_AFTER_S = 120.0
+"""Idle time after which a client without an open connection is no longer reported as connected."""
+
 MAX_STREAMS = 32
 LISTINGS: Mapping[str, str] = {
     "tools/list": "tools",
@@ -115,6 +118,12 @@ class ClientSession:
     def is_busy(self) -> bool:
         """Return True if closing the session would interrupt a call, a paused call or an event stream."""
         return bool(self.active_calls or len(self.paused_calls) or self._listener._streams)
+
+    @property
+    def is_gone(self) -> bool:
+        """Return True if the client has probably exited: nothing connects it, and it was idle for a while."""
+        is_idle = time.monotonic() - self.last_used > GONE_AFTER_S
+        return is_idle and bool(self.protocol_session) and not (self.is_listening or self.is_busy)
 
     def release_servers(self) -> None:
         """Stop the server processes that only this client uses; the client's next call restarts them."""

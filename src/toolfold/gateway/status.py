@@ -101,7 +101,7 @@ def describe_gateway(
         }
         for each in runtime.mcp.states()
     ]
-    sessions = list(gateway.client_sessions())[:MAX_CLIENTS_REPORTED] if gateway else []
+    sessions = [each for each in gateway.client_sessions() if not each.is_gone] if gateway else []
     clients = [
         {
             "name": session.display_name,
@@ -110,7 +110,7 @@ def describe_gateway(
             "tools": len(session.session.granted()),
             "busy": session.is_busy,
         }
-        for session in sessions
+        for session in sessions[:MAX_CLIENTS_REPORTED]
     ]
     return {**about, "servers": servers, "clients": clients}
 

@@ -47,6 +47,12 @@ _METADATA_ADDRESSES = frozenset(
 )
 
 
+_SERVICE_NETWORKS = (
+    *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16"),
+    *("::1/128", "fc00::/7", "fe80::/10"),
+)
+
+
 class AddressRefused(CallError):
     """Raised when the address policy forbids a URL or network address."""
 
@@ -63,6 +69,11 @@ class AddressPolicy:
     def allowing(cls, private_networks: Iterable[str]) -> AddressPolicy:
         """Create a policy that allows networks in CIDR notation. Raises ValueError if one is invalid."""
         return cls(parse_networks(private_networks))
+
+    @classmethod
+    def for_service(cls) -> AddressPolicy:
+        """Create a policy for a service whose URL the user has configured: it may be in a private network."""
+        return cls.allowing(_SERVICE_NETWORKS)
 
     async def resolve(self, host: str, port: int) -> list[str]:
         """Return all addresses of a host. Raises AddressRefused if the port or any address is forbidden.

@@ -25,10 +25,6 @@ MAX_ANSWER_BYTES = 20_000_000
 MAX_ERROR_CHARS = 300
 ENTITY_ID = re.compile(r"[a-z0-9_]{1,64}\.[a-z0-9_]{1,190}")
 NAME = re.compile(r"[a-z0-9_]{1,64}")
-_PRIVATE_NETWORKS = (
-    *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16"),
-    *("::1/128", "fc00::/7", "fe80::/10"),
-)
 _SIGN_IN_REFUSED = "The Home Assistant server does not accept the access token."
 Mark = Callable[[str], Awaitable[str]]
 
@@ -59,7 +55,7 @@ def open_client(url: str, token: str, *, interface: str, timeout_s: float, mark:
         return WebSocketClient(url.rstrip("/"), token, timeout_s, mark)
     service = ServiceClient(
         name="Home Assistant server",
-        policy=AddressPolicy.allowing(_PRIVATE_NETWORKS),
+        policy=AddressPolicy.for_service(),
         timeout_s=timeout_s,
         max_bytes=MAX_ANSWER_BYTES,
         mark=mark,
@@ -181,7 +177,7 @@ class WebSocketClient:
         host, port = parts.hostname or "", parts.port or (443 if secure else 80)
         path = f"{parts.path}/api/websocket"
         url = urlunsplit(("wss" if secure else "ws", parts.netloc, path, "", ""))
-        addresses = await AddressPolicy.allowing(_PRIVATE_NETWORKS).resolve(host, port)
+        addresses = await AddressPolicy.for_service().resolve(host, port)
         tls = {"ssl": ssl.create_default_context(), "server_hostname": host} if secure else {}
         try:
             async with websockets.connect(

@@ -20,6 +20,7 @@ from toolfold.providers.scripted import load_script
 
 KEYRING_SERVICE = "toolfold"
 SCRIPTED_PROVIDER = "scripted"
+OPENAI_BASE_URL = "https://api.openai.com/v1"
 
 BUILTIN_PROVIDERS: Mapping[str, ProviderSettings] = {
     "openai": ProviderSettings(dialect="openai", key_env="OPENAI_API_KEY"),
@@ -100,8 +101,7 @@ def build_client(name: ModelName, config: Config) -> ModelClient:
     is_builtin = settings is BUILTIN_PROVIDERS.get(name.provider)
     if is_builtin and name.provider == local.PROVIDER_NAME:
         return local.LocalClient(name.model)
-    variable = _BASE_URL_VARIABLES.get(name.provider, "") if is_builtin else ""
-    base_url = settings.base_url or config.environment.get(variable) or None
+    base_url = _find_base_url(name.provider, settings, config) or None
     client = AnthropicClient if dialect.name == "anthropic" else OpenAIClient
     return client(
         name.provider,
@@ -110,6 +110,44 @@ def build_client(name: ModelName, config: Config) -> ModelClient:
         api_key=find_key(name.provider, settings, config),
         timeout_s=settings.timeout_seconds,
     )
+
+
+def find_embeddings_service(config: Config) -> tuple[str, str]:
+    """Return the URL and key of the embeddings endpoint of the auxiliary model's provider.
+
+    Without an auxiliary model, it is the service in OPENAI_BASE_URL. Raises ConfigError if there is neither,
+    so that no service is contacted that the user has not configured.
+    """
+    setting, environment = "tools.rag_embed_model", config.environment
+    if not config.agent.auxiliary_model:
+        base_url, key = environment.get("OPENAI_BASE_URL", ""), environment.get("OPENAI_API_KEY", "")
+    else:
+        provider = parse_model_name(
+            config.agent.auxiliary_model, config, key="agent.auxiliary_model"
+        ).provider
+        settings = known_providers(config).get(provider, ProviderSettings(dialect="anthropic"))
+        if settings.dialect == "anthropic" or provider == local.PROVIDER_NAME:
+            raise ConfigError(
+                f"the provider {provider!r} of agent.auxiliary_model offers no embeddings",
+                key=setting,
+                hint="use `embedded`, or another provider for agent.auxiliary_model",
+            )
+        base_url = _find_base_url(provider, settings, config) or OPENAI_BASE_URL
+        key = find_key(provider, settings, config)
+    if not base_url:
+        raise ConfigError(
+            "`auxiliary` means the provider of agent.auxiliary_model, which is not set",
+            key=setting,
+            hint="set agent.auxiliary_model or the environment variable OPENAI_BASE_URL",
+        )
+    return f"{base_url.rstrip('/')}/embeddings", key
+
+
+def _find_base_url(provider: str, settings: ProviderSettings, config: Config) -> str:
+    """Return the provider's base URL from its settings or the environment; empty for the default."""
+    is_builtin = settings is BUILTIN_PROVIDERS.get(provider)
+    variable = _BASE_URL_VARIABLES.get(provider, "") if is_builtin else ""
+    return settings.base_url or config.environment.get(variable, "")
 
 
 def find_key(provider: str, settings: ProviderSettings, config: Config) -> str:

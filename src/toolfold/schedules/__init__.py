@@ -1,9 +1,9 @@
-"""Schedules that compute the next run time of a job, from cron syntax or plain English.
+"""Schedules that compute the next run time of a job, from cron syntax, times or intervals.
 
 Pure arithmetic on times. Knows nothing of jobs, stores and agents.
 """
 
-from toolfold.schedules.language import MAX_SCHEDULE_CHARS, parse_schedule
+from toolfold.schedules.parsing import MAX_SCHEDULE_CHARS, parse_schedule
 from toolfold.schedules.schedule import Schedule, ScheduleError
 from toolfold.schedules.zones import find_zone, local_zone_name
 

@@ -184,6 +184,14 @@ class UsageStore(ABC):
         query = f"SELECT {_TOTALS} FROM usage WHERE user_id = ? AND user_id != '' AND at >= ?"  # noqa: S608
         return _fill_missing(self._query(query, user_id, since)[0])
 
+    def summarize_users(self, since: float) -> dict[str, dict[str, Any]]:
+        """Return the totals of each user since a given time, by the id of the user."""
+        query = (
+            f"SELECT user_id, {_TOTALS} FROM usage"  # noqa: S608
+            " WHERE user_id != '' AND at >= ? GROUP BY user_id"
+        )
+        return {row["user_id"]: _fill_missing(row) for row in self._query(query, since)}
+
     def clear(self) -> None:
         """Delete all entries."""
         self._change([("DELETE FROM usage", [()])])

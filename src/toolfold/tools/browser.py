@@ -137,7 +137,7 @@ class BrowserTools:
     async def navigate(self, args: Json, context: CallContext) -> Json:
         url = args["url"]
         self.check_text(args, context)
-        state = await self.pool.use(_session_key(context), lambda tab: tab.navigate(url), opens=True)
+        state = await self.pool.use(session_key(context), lambda tab: tab.navigate(url), opens=True)
         return await self._describe(state)
 
     async def snapshot(self, args: Json, context: CallContext) -> Json:
@@ -186,10 +186,10 @@ class BrowserTools:
         return Content(value=described, blocks=(image,))
 
     async def close(self, _: Json, context: CallContext) -> Json:
-        return {"closed": await self.pool.close_pages(_session_key(context))}
+        return {"closed": await self.pool.close_pages(session_key(context))}
 
     async def _use(self, context: CallContext, work: Callable[[BrowserTab], Awaitable[T]]) -> T:
-        return await self.pool.use(_session_key(context), work)
+        return await self.pool.use(session_key(context), work)
 
     async def _describe(self, state: PageState) -> Json:
         mark = self.outside_text.mark
@@ -199,7 +199,7 @@ class BrowserTools:
         return {**answer, "notice": PAGE_NOTICE}
 
 
-def _session_key(context: CallContext) -> str:
+def session_key(context: CallContext) -> str:
     """Return the key of a task's browser pages: the session id and the task id."""
     return f"{context.session_id}/{context.task_id or ''}"
 

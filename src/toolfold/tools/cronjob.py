@@ -54,8 +54,8 @@ _CRONJOB: Json = {
                 "type": "string",
                 "minLength": 1,
                 "maxLength": MAX_SCHEDULE_CHARS,
-                "description": 'For example "every weekday at 8:30", "in 20 minutes", "every 2 hours", "on'
-                ' the first of each month at noon", or a cron expression.',
+                "description": 'Cron expression ("30 8 * * 1-5"), time ("2026-12-24T18:00") or interval'
+                ' ("every 2 hours", "every 3 days at 09:00", "in 20 minutes").',
             },
             "prompt": {
                 "type": "string",

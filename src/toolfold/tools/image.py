@@ -1,7 +1,7 @@
 """The `image_gen` toolset: generate images from a description as files in the workspace.
 
 Speaks the interfaces of OpenAI and of fal. The key is sent to the service only; images that the service names
-by URL are fetched without it, from public addresses.
+by URL are fetched without it, from the service itself or from public addresses.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from toolfold.config.images import ImagesSettings
 from toolfold.config.web import WebSettings
 from toolfold.errors import CallError
 from toolfold.files import Workspace
+from toolfold.internet.address_policy import AddressPolicy
 from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
 from toolfold.tools import OutsideText, Services
 from toolfold.tools._builtin import build_builtin_tool
 
 if TYPE_CHECKING:
+    from toolfold.internet.fetching import Fetcher
     from toolfold.internet.service_client import ServiceClient
 
 SOURCE = Source("builtin", "image")
@@ -151,7 +154,7 @@ class ImageTools:
                 raise ImageFailed("The image service sent an image that is not valid base64.") from None
         if not isinstance(url, str):
             raise ImageFailed("The image service returned no image.")
-        document = (await self._client().fetcher(3).fetch(url)).require_success()
+        document = (await self._image_fetcher(url).fetch(url)).require_success()
         if document.is_truncated:
             raise ImageFailed(f"The image has more than {MAX_RESPONSE_BYTES:,} bytes.")
         return document.data
@@ -164,13 +167,19 @@ class ImageTools:
         name = name if args.get("count", 1) == 1 else f"{name}-{number}"
         return await asyncio.to_thread(self.workspace.write_new_file, f"{name}{ending}", data)
 
+    def _image_fetcher(self, url: str) -> Fetcher:
+        """Return a fetcher for an image that the service names by URL: public, or of the service itself."""
+        if urlsplit(url).netloc == urlsplit(self.settings.url).netloc:
+            return self._client().fetcher(0)
+        client = replace(self._client(), policy=AddressPolicy.allowing(self.web.private_networks))
+        return client.fetcher(3)
+
     def _client(self) -> ServiceClient:
-        from toolfold.internet.address_policy import AddressPolicy
         from toolfold.internet.service_client import ServiceClient
 
         return ServiceClient(
             name="image service",
-            policy=AddressPolicy.allowing(self.web.private_networks),
+            policy=AddressPolicy.for_service(),
             timeout_s=self.settings.timeout_seconds,
             max_bytes=MAX_RESPONSE_BYTES,
             mark=self.outside_text.mark,

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 from toolfold.config.web import MessagesSettings
 from toolfold.errors import CallError
+from toolfold.files import Workspace
 from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
 from toolfold.tools import OutsideText, Services
 from toolfold.tools._builtin import build_builtin_tool
@@ -21,6 +24,8 @@ from toolfold.tools._builtin import build_builtin_tool
 SOURCE = Source("builtin", "message")
 MAX_TEXT_CHARS = 10_000
 MAX_TITLE_CHARS = 200
+MAX_FILES = 5
+MAX_FILE_BYTES = 20_000_000
 OVERHEAD_TIMEOUT_S = 30.0
 
 
@@ -30,7 +35,7 @@ class MessageFailed(CallError):
 
 def tools(services: Services) -> list[Tool]:
     """Return the tool `send_message`."""
-    sender = MessageSender(services.messages, services.environment, services.outside_text)
+    sender = MessageSender(services.messages, services.environment, services.outside_text, services.workspace)
     schema = _build_schema(services.messages)
     return [
         build_builtin_tool(
@@ -42,7 +47,7 @@ def tools(services: Services) -> list[Tool]:
             emoji="✉️",
             effects=(Effect.SEND, Effect.NETWORK),
             judged_as=dict.fromkeys(schema["parameters"]["properties"], Meaning.NOTE),
-            precheck=sender.find_url,
+            precheck=sender.check_call,
             timeout=services.messages.timeout_seconds + OVERHEAD_TIMEOUT_S,
             synonyms=("notify", "email", "chat", "tell", "post", "text"),
             source=SOURCE,
@@ -66,6 +71,12 @@ def _build_schema(settings: MessagesSettings) -> Json:
                 "target": target,
                 "text": {"type": "string", "minLength": 1, "maxLength": MAX_TEXT_CHARS},
                 "title": {"type": "string", "maxLength": MAX_TITLE_CHARS},
+                "files": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "maxItems": MAX_FILES,
+                    "description": "Files of the workspace to attach.",
+                },
             },
             "required": ["target", "text"],
             "additionalProperties": False,
@@ -80,6 +91,7 @@ class MessageSender:
     settings: MessagesSettings
     environment: Mapping[str, str]
     outside_text: OutsideText
+    workspace: Workspace
 
     def check(self) -> bool:
         """Return True if a message target can be used. Raises MessageFailed with the reason if not."""
@@ -98,19 +110,38 @@ class MessageSender:
             )
         return True
 
-    def send(self, args: Json, _: CallContext) -> Json:
+    def check_call(self, args: Json, context: CallContext) -> None:
+        """Raise an error if the message may not be sent to the target, or a file may not be attached."""
+        self._find_url(args)
+        for path in args.get("files", ()):
+            self._read_file(path, context)
+
+    def send(self, args: Json, context: CallContext) -> Json:
         name, text, title = args["target"], args["text"], args.get("title", "")
-        url = self.find_url(args, _)
+        url = self._find_url(args)
         import apprise
 
-        with _silence_log():
+        with _silence_log(), tempfile.TemporaryDirectory() as directory:
+            # Copies, so that exactly the bytes that were checked are sent.
+            attached = []
+            for number, path in enumerate(args.get("files", ())):
+                copy = Path(directory) / str(number) / Path(path).name
+                copy.parent.mkdir()
+                copy.write_bytes(self._read_file(path, context))
+                attached.append(str(copy))
             sender = apprise.Apprise(asset=apprise.AppriseAsset(async_mode=False))
             if not sender.add(url):
                 raise MessageFailed(f"The URL of the message target {name!r} is not a valid Apprise URL.")
+            if attached and not all(service.attachment_support for service in sender):
+                raise MessageFailed(
+                    f"Nothing was sent: the service of the target {name!r} does not accept files. Send the"
+                    " message without files."
+                )
             sent = sender.notify(
                 body=text,
                 title=title,
                 body_format=apprise.NotifyFormat.TEXT,
+                attach=attached or None,
                 timeout=self.settings.timeout_seconds,
             )
         if not sent:
@@ -119,7 +150,17 @@ class MessageSender:
             )
         return {"sent": True, "target": name}
 
-    def find_url(self, args: Json, _: CallContext) -> str:
+    def _read_file(self, path: str, context: CallContext) -> bytes:
+        """Return a file to attach. Raises an error if it is unreadable, too large or contains a secret."""
+        found = self.workspace.resolve(path, context.readable)
+        with self.workspace.open_for_reading(found, context.readable) as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise MessageFailed(f"{path!r} has more than {MAX_FILE_BYTES:,} bytes, so nothing was sent.")
+        self.outside_text.require_no_secret(data.decode(errors="replace"), f"The file {path!r}")
+        return data
+
+    def _find_url(self, args: Json) -> str:
         """Return the URL of the message target. Raises an error if the message may not be sent to it."""
         name = args["target"]
         self.outside_text.require_no_secret(f"{args.get('title', '')}\n{args['text']}", "The message")

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolfold.config.training import TrainingEnvironment, TrainingParameter, TrainingSettings
-from toolfold.config.web import WebSettings
 from toolfold.errors import CallError, closest_names, did_you_mean
 from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
 from toolfold.tools import OutsideText, Services
@@ -144,7 +143,6 @@ def inject_parameters(services: Services) -> Callable[[Tool, Json, CallContext],
 def _build_training(services: Services, directory: Path) -> TrainingTools:
     return TrainingTools(
         services.training,
-        services.web,
         services.environment,
         services.outside_text,
         directory,
@@ -157,7 +155,6 @@ class TrainingTools:
     """Handlers and availability check of the tools for training runs."""
 
     settings: TrainingSettings
-    web: WebSettings
     variables: Mapping[str, str]
     outside_text: OutsideText
     directory: Path
@@ -315,7 +312,7 @@ class TrainingTools:
 
         service = ServiceClient(
             name="trainer",
-            policy=AddressPolicy.allowing(self.web.private_networks),
+            policy=AddressPolicy.for_service(),
             timeout_s=self.settings.timeout_seconds,
             max_bytes=MAX_ANSWER_BYTES,
             mark=self.outside_text.mark,

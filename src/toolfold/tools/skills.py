@@ -57,12 +57,12 @@ _SKILL_VIEW: Json = {
 _SKILL_MANAGE: Json = {
     "description": (
         "Create, change or delete a skill of the user, to keep instructions that proved useful for a later"
-        " time. Skills of a project cannot be changed."
+        " time. `replace` puts `new` in the place of `old` in the instructions, or in a file."
     ),
     "parameters": {
         "type": "object",
         "properties": {
-            "action": {"enum": ["create", "edit", "delete", "write_file", "delete_file"]},
+            "action": {"enum": ["create", "edit", "replace", "delete", "write_file", "delete_file"]},
             "name": {"type": "string", "description": "Lower-case letters, digits and hyphens."},
             "description": {
                 "type": "string",
@@ -76,6 +76,8 @@ _SKILL_MANAGE: Json = {
             },
             "file": {"type": "string", "description": "Path in scripts, references or assets."},
             "content": {"type": "string", "maxLength": 200_000, "description": "Text of the file."},
+            "old": {"type": "string", "minLength": 1, "description": "Text that occurs once."},
+            "new": {"type": "string", "maxLength": 100_000},
         },
         "required": ["action", "name"],
         "additionalProperties": False,
@@ -117,7 +119,7 @@ def tools(services: Services) -> list[Tool]:
             schema=_SKILL_MANAGE,
             handler=skills.manage_skill,
             emoji="🛠️",
-            effects=(Effect.WRITE, Effect.DESTRUCTIVE),
+            effects=(Effect.WRITE, Effect.INSTRUCT),
             judged_as=dict.fromkeys(_SKILL_MANAGE["parameters"]["properties"], Meaning.NOTE),
             precheck=skills.check_change,
             synonyms=("save as skill", "new skill", "remember how", "teach"),
@@ -164,6 +166,8 @@ class SkillTools:
         self.check_change(args, _)
         if action in ("create", "edit"):
             self._write_skill(args)
+        elif action == "replace":
+            self._replace_text(args)
         elif action == "delete":
             self.library.delete_skill(name)
         elif action == "write_file":
@@ -179,6 +183,7 @@ class SkillTools:
             "create": ("description", "instructions"),
             "write_file": ("file", "content"),
             "delete_file": ("file",),
+            "replace": ("old",),
         }
         for name in needed.get(args["action"], ()):
             _require(args, name)
@@ -199,9 +204,23 @@ class SkillTools:
             args["name"], _require(args, "description"), _require(args, "instructions"), replace=is_edit
         )
 
+    def _replace_text(self, args: Json) -> None:
+        """Replace a piece of a skill's instructions or of one of its files, which must occur exactly once."""
+        skill, file = self.library.find_own_skill(args["name"]), args.get("file", "")
+        text = self.library.read_file(skill, file) if file else self.library.read_instructions(skill)
+        if (count := text.count(args["old"])) != 1:
+            problem = "not found" if not count else f"found {count} times; give more of the text around it"
+            raise CallError(f"Nothing was changed: the text in `old` was {problem}.")
+        text = text.replace(args["old"], args.get("new", ""))
+        self._require_harmless({"content": text})
+        if file:
+            self.library.write_file(skill.name, file, text)
+        else:
+            self.library.write_skill(skill.name, skill.description, text, replace=True)
+
     def _require_harmless(self, args: Json) -> None:
         """Raise Refused for text that would be dangerous as instructions in later sessions."""
-        text = "\n".join(args.get(name, "") for name in ("description", "instructions", "content"))
+        text = "\n".join(args.get(name, "") for name in ("description", "instructions", "content", "new"))
         self.outside_text.require_no_secret(text, "The skill")
         if self.outside_text.find_injections(text):
             raise Refused(

@@ -64,7 +64,7 @@ _TERMINAL_SCHEMA: Json = {
             "workdir": {
                 "type": "string",
                 "maxLength": 4_096,
-                "description": "Directory to run it in, as with cd.",
+                "description": "Directory for this command only.",
             },
             "task": {
                 "type": "string",

@@ -1,7 +1,8 @@
 """The `tts` toolset: convert text to speech in a workspace file.
 
 The programs espeak-ng and piper run on this machine; a service with OpenAI's speech interface needs a key.
-Text is passed to a program by its standard input, so that it cannot be taken for an option.
+They write WAV files, which ffmpeg converts to other formats. Text is passed to a program by its standard
+input, so that it cannot be taken for an option.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolfold.config.speech import SpeechSettings
-from toolfold.config.web import WebSettings
 from toolfold.errors import CallError, shorten
 from toolfold.files import Workspace
 from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
@@ -28,6 +28,12 @@ MAX_TEXT_CHARS = 5_000
 MAX_AUDIO_BYTES = 50_000_000
 OVERHEAD_TIMEOUT_S = 30.0
 DEFAULT_REMOTE_VOICE = "alloy"
+_FORMATS = {
+    ".wav": ("wav", re.compile(rb"RIFF.{4}WAVE", re.DOTALL)),
+    ".mp3": ("mp3", re.compile(rb"ID3|\xff[\xe2-\xff]")),
+    ".opus": ("opus", re.compile(rb"OggS")),
+}
+"""Name of each format in the interface of speech services and in ffmpeg, and the start of its files."""
 _VOICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,39}")
 
 _TEXT_TO_SPEECH: Json = {
@@ -39,7 +45,7 @@ _TEXT_TO_SPEECH: Json = {
             "path": {
                 "type": "string",
                 "default": "speech.wav",
-                "description": "New audio file (.wav); a number is added to the name if it is taken.",
+                "description": "New file: .wav, .mp3 or .opus; a number is added to the name if it is taken.",
             },
             "voice": {
                 "type": "string",
@@ -59,9 +65,7 @@ class SpeechFailed(CallError):
 
 def tools(services: Services) -> list[Tool]:
     """Return the tool `text_to_speech`."""
-    speech = SpeechTools(
-        services.speech, services.web, services.environment, services.workspace, services.outside_text
-    )
+    speech = SpeechTools(services.speech, services.environment, services.workspace, services.outside_text)
     return [
         build_builtin_tool(
             name="text_to_speech",
@@ -85,7 +89,6 @@ class SpeechTools:
     """Handler and availability check of the tool `text_to_speech`."""
 
     settings: SpeechSettings
-    web: WebSettings
     environment: Mapping[str, str]
     workspace: Workspace
     outside_text: OutsideText
@@ -111,8 +114,9 @@ class SpeechTools:
         """Raise an error if the file may not be written, the voice is invalid, or a secret would be sent."""
         self.check()
         path, voice = args.get("path", "speech.wav"), args.get("voice") or self.settings.voice
-        if not str(path).lower().endswith(".wav"):
-            raise SpeechFailed("The name of the audio file must end with .wav.")
+        ending = _get_ending(path)
+        if ending != ".wav" and self._choose_backend() != "remote":
+            _find_converter(ending)
         self.workspace.resolve_for_writing(path)
         if voice and not _VOICE.fullmatch(voice):
             raise SpeechFailed(f"{shorten(voice, 60)!r} is not the name of a voice.")
@@ -124,15 +128,18 @@ class SpeechTools:
         self.check_call(args, _)
         path, voice = args.get("path", "speech.wav"), args.get("voice") or self.settings.voice
         backend = self._choose_backend()
-        audio = await self._produce(backend, args["text"], voice)
-        if not (audio.startswith(b"RIFF") and audio[8:12] == b"WAVE"):
-            raise SpeechFailed(f"{backend} did not return a WAV file. Nothing was written.")
+        ending = _get_ending(path)
+        audio = await self._produce(backend, args["text"], voice, ending)
+        if not _FORMATS[ending][1].match(audio):
+            raise SpeechFailed(
+                f"{backend} did not return {ending.removeprefix('.').upper()} audio. Nothing was written."
+            )
         written = await asyncio.to_thread(self.workspace.write_new_file, path, audio)
         return {"path": written, "bytes": len(audio), "backend": backend}
 
-    async def _produce(self, backend: str, text: str, voice: str) -> bytes:
+    async def _produce(self, backend: str, text: str, voice: str, ending: str) -> bytes:
         if backend == "remote":
-            return await self._request(text, voice or DEFAULT_REMOTE_VOICE)
+            return await self._request(text, voice or DEFAULT_REMOTE_VOICE, ending)
         with tempfile.TemporaryDirectory() as directory:
             file = Path(directory) / "speech.wav"
             if backend == "espeak":
@@ -142,19 +149,25 @@ class SpeechTools:
                 model = str(self.settings.piper_model)
                 command = [_find_program("piper"), "--model", model, "--output_file", str(file)]
             await _run(command, text, self.settings.timeout_seconds)
+            if ending != ".wav":
+                spoken, file = file, file.with_suffix(ending)
+                options = ["-nostdin", "-loglevel", "error", "-i", str(spoken), "-f", _FORMATS[ending][0]]
+                command = [_find_converter(ending), *options, str(file)]
+                await _run(command, "", self.settings.timeout_seconds)
             return await asyncio.to_thread(_read_audio, file)
 
-    async def _request(self, text: str, voice: str) -> bytes:
+    async def _request(self, text: str, voice: str, ending: str) -> bytes:
         from toolfold.internet.address_policy import AddressPolicy
         from toolfold.internet.service_client import ServiceClient
 
-        payload = {"model": self.settings.model, "voice": voice, "input": text, "response_format": "wav"}
-        headers = {"Accept": "audio/wav"}
+        payload = {"model": self.settings.model, "voice": voice, "input": text}
+        payload["response_format"] = _FORMATS[ending][0]
+        headers = {"Accept": "audio/*"}
         if key := self._key():
             headers["Authorization"] = f"Bearer {key}"
         client = ServiceClient(
             name="speech service",
-            policy=AddressPolicy.allowing(self.web.private_networks),
+            policy=AddressPolicy.for_service(),
             timeout_s=self.settings.timeout_seconds,
             max_bytes=MAX_AUDIO_BYTES,
             mark=self.outside_text.mark,
@@ -171,6 +184,25 @@ class SpeechTools:
 
     def _key(self) -> str:
         return self.environment.get(self.settings.key_env, "").strip() if self.settings.key_env else ""
+
+
+def _get_ending(path: str) -> str:
+    """Return the ending of an audio file's name. Raises SpeechFailed if it is not a supported format."""
+    ending = Path(path).suffix.lower()
+    if ending not in _FORMATS:
+        raise SpeechFailed(f"The name of the audio file must end with one of {', '.join(_FORMATS)}.")
+    return ending
+
+
+def _find_converter(ending: str) -> str:
+    """Return the path of ffmpeg. Raises SpeechFailed if it is missing."""
+    found = shutil.which("ffmpeg")
+    if found is None:
+        raise SpeechFailed(
+            f"The program ffmpeg, which converts speech to {ending}, is missing. Use a name that ends with"
+            " .wav, or tell the user to install ffmpeg."
+        )
+    return found
 
 
 def _find_program(name: str) -> str:

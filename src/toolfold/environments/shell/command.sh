@@ -7,13 +7,13 @@ __toolfold_end() {
   __toolfold_code=$?
   trap - EXIT
   {
-    command export TOOLFOLD_PWD="$PWD"  # may be readonly; without `command` some shells would exit then
+    command export TOOLFOLD_PWD="${__toolfold_from:-$PWD}"  # may be readonly; without `command` some shells would exit then
     command unset TOOLFOLD_RUN
     if [ -n "$__toolfold_leave" ]; then
       # Not named by $$: in sandboxes with their own PID namespace it is always the same.
       export -p >"$__toolfold_task.$__toolfold_mark" && mv -f "$__toolfold_task.$__toolfold_mark" "$__toolfold_task"
     fi
-    printf '\036%s %s %s\036%s' "$__toolfold_mark" "$__toolfold_code" "$PWD" "$__toolfold_mark" >&9
+    printf '\036%s %s %s\036%s' "$__toolfold_mark" "$__toolfold_code" "${__toolfold_from:-$PWD}" "$__toolfold_mark" >&9
   } 2>/dev/null
   exit "$__toolfold_code"
 }
@@ -37,11 +37,13 @@ cd -- "$TOOLFOLD_PWD" 2>/dev/null || {
   cd -- "$4" || exit 125
 }
 unset TOOLFOLD_PWD __toolfold_soft __toolfold_hard
+__toolfold_from=${5:+$PWD}  # a directory for one command does not become the task's directory
 [ -z "$5" ] || cd -- "$5" 2>/dev/null || {
   echo "Cannot enter the directory $5 from $PWD, so nothing was run. Create it first, or use another one."
   case $6 in @*) ;; *) printf '\036%s -1 %s\036%s' "$6" "$PWD" "$6" ;; esac
   exit 125
 }
+[ "$PWD" != "$__toolfold_from" ] || __toolfold_from=
 case $6 in
   @*) : >"${6#@}" ;;
   *) trap __toolfold_end EXIT ;;
@@ -51,6 +53,6 @@ case $1 in
   *) __toolfold_text=${1#=} ;;
 esac
 # The command must not change how its end is reported.
-readonly __toolfold_task __toolfold_mark __toolfold_leave
+readonly __toolfold_task __toolfold_mark __toolfold_leave __toolfold_from
 case ${BASH_VERSION:-} in ?*) readonly -f __toolfold_end ;; esac
 set --

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from toolfold.json_limits import is_large
-from toolfold.sources.mcp.scan import neutralise_text, scan_text
+from toolfold.sources.mcp.scan import mark_page, neutralise_text, scan_text
 
 MAX_SCANNED_CHARS = 150_000
 """Characters that are scanned for injected instructions as one text."""
@@ -32,22 +33,31 @@ def mark_injections(text: str) -> str:
 
     Of a very long text only the beginning and the end are scanned: no more of it is shown to a model.
     """
+    return _mark_pieces(text, _mark_result)
+
+
+def mark_page_injections(text: str) -> str:
+    """Put markers around injected instructions in a page, most of which are full of orders to people."""
+    return _mark_pieces(text, mark_page)
+
+
+def _mark_pieces(text: str, mark: Callable[[str], str]) -> str:
     if len(text) <= MAX_SCANNED_CHARS:
-        return _mark_piece(text)
+        return mark(text)
     if len(text) <= 2 * MAX_SCANNED_CHARS:
         cut = _find_split(text)
-        return _mark_piece(text[:cut]) + mark_injections(text[cut:])
+        return mark(text[:cut]) + _mark_pieces(text[cut:], mark)
     unread = text[MAX_SCANNED_CHARS:-MAX_SCANNED_CHARS].replace("⟦", "[").replace("⟧", "]")
     return (
-        _mark_piece(text[:MAX_SCANNED_CHARS])
+        mark(text[:MAX_SCANNED_CHARS])
         + _UNSCANNED_START
         + unread
         + _UNSCANNED_END
-        + _mark_piece(text[-MAX_SCANNED_CHARS:])
+        + mark(text[-MAX_SCANNED_CHARS:])
     )
 
 
-def _mark_piece(text: str) -> str:
+def _mark_result(text: str) -> str:
     findings = scan_text(text)
     return neutralise_text(text, findings) if findings else text
 

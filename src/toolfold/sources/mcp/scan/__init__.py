@@ -16,6 +16,7 @@ __all__ = [
     "ScanFinding",
     "escape_hidden",
     "find_injections",
+    "mark_page",
     "neutralise_text",
     "scan_text",
     "scan_tool",
@@ -60,6 +61,16 @@ def find_injections(text: str) -> list[tuple[int, int]]:
     from toolfold.sources.mcp.scan import scanner
 
     return scanner.find_injections(text)
+
+
+def mark_page(text: str) -> str:
+    """Return the text of a web page, with markers around passages that most likely address a model.
+
+    Less strict than `find_injections`, but stricter than `scan_text`, which suits the results of tools.
+    """
+    from toolfold.sources.mcp.scan import scanner
+
+    return scanner.mark_page(text)
 
 
 def neutralise_text(text: str, findings: Iterable[ScanFinding]) -> str:

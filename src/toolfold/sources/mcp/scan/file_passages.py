@@ -32,6 +32,8 @@ from toolfold.sources.mcp.scan.vocabulary import get_pattern
 MAX_LEAD_CHARS = 200  # how far before an order the model may have been addressed
 MIN_LONG_RUN = 8  # hidden characters in a row that have no harmless explanation
 LIKELY_SCORE = 2.0
+PAGE_WEIGHT, PAGE_SCORE = 1.5, 2.5
+"""Weight and score that together suffice in a page: of 673 ordinary pages 11 have such a passage."""
 VERY_HIGH_SCORE = 4.5  # enough for any order; sentences about agents reach 6, but are no orders
 
 _COVERT_REASONS = frozenset(
@@ -64,6 +66,17 @@ def find_strong_passages(text: str) -> Iterator[tuple[int, int]]:
     yield from _find_encoded(text)
     if not text.isascii():
         yield from _find_hidden(text)
+
+
+def find_page_passages(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of passages in a page of the web that most likely address a model.
+
+    A page is only read, so more is marked than in a file: also what several rules and the classifier report.
+    """
+    yield from find_strong_passages(text)
+    for passage in find_instructions(text, _CONTEXT):
+        if passage.weight >= PAGE_WEIGHT and passage.score >= PAGE_SCORE:
+            yield passage.start, passage.end
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,25 @@
-"""Show which tools users gain or lose by a change of rules, teams or team members."""
+"""Describe which tools users gain or lose by a change of rules, teams or team members."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from toolfold.cli.output import escape_text, print_note
 from toolfold.users.directory import KEY_RULE, MODEL_RULE
 
 if TYPE_CHECKING:
     from toolfold.model import GrantLimit
-    from toolfold.users import Directory
-
-MAX_SHOWN_USERS = 10
+    from toolfold.users.directory import Directory
 
 
-def print_access_changes(before: Directory, after: Directory) -> None:
-    """Print which tools, models and keys of model providers each user has gained or lost."""
+def describe_access_changes(before: Directory, after: Directory) -> list[tuple[str, list[str]]]:
+    """Return the users who may use more or less than before, each with phrases that say what."""
     every = (
         (after.users[key].name, _describe_changes(key, before, after))
         for key in before.users
         if key in after.users
     )
-    changes = [(name, texts) for name, texts in every if texts]
-    for name, texts in sorted(changes)[:MAX_SHOWN_USERS]:
-        print_note(f"{escape_text(name)} {escape_text('; '.join(texts))}.")
-    if len(changes) > MAX_SHOWN_USERS:
-        print_note(f"The access of {len(changes) - MAX_SHOWN_USERS} more users changes too.")
+    return sorted((name, texts) for name, texts in every if texts)
 
 
 def _describe_changes(user_id: str, before: Directory, after: Directory) -> list[str]:
