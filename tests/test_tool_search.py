@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from tests.thorough import try_examples
-from toolfold import CallContext, LocalAgent, Refused, Runtime, Session, ToolCall, ToolResult, open_runtime
+from toolfold import CallContext, Refused, Runtime, Session, ToolCall, ToolResult, open_runtime
+from toolfold.agent import LocalAgent
 from toolfold.config import load_config
 from toolfold.model import BRIDGE_NAMES, ApprovalRequest, Json, Tool
 
