@@ -223,8 +223,8 @@ HEAD = """\
 # Faults of MCP servers
 
 Written by `python benchmarks/mcp_faults.py --bare --write benchmarks/results/mcp-faults.md`.
-Each row is a server that has one fault (`tests/mcp/fault_server.py`, `tests/mcp/fault_http.py`); `tests/mcp/test_faults.py` asserts
-every result.
+Each row is a server that has one fault (`tests/mcp/fault_server.py`, `tests/mcp/fault_http.py`);
+`tests/mcp/test_faults.py` asserts every result.
 
 * **Result** is the `kind` of the error (see `toolfold.sources.mcp.faults`), or "the response" if the call
   succeeds despite the fault.
