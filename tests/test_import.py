@@ -78,6 +78,7 @@ def test_defining_a_tool_loads_no_heavy_package() -> None:
 
 def test_public_names_of_toolfold_can_be_imported_and_are_sorted() -> None:
     assert toolfold.__all__ == sorted(set(toolfold.__all__))
+    assert len(toolfold.__all__) <= 25
     for name in toolfold.__all__:
         value = getattr(toolfold, name)
         assert value.__module__.startswith(("toolfold.", "shellverdict."))

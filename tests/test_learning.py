@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import RuntimeOpener
-from toolfold import Runtime, Session, ToolFailed, build_tool
+from toolfold import Runtime, Session, build_tool
+from toolfold.errors import ToolFailed
 from toolfold.model import CallContext, Caller, Json
 from toolfold.providers.wire import WIRES
 from toolfold.proxy.catalogs import Catalogs

@@ -14,19 +14,11 @@ from typing import Any
 import pytest
 
 from tests.conftest import RuntimeOpener, recording_tool
-from toolfold import (
-    CallContext,
-    ConfigError,
-    LocalAgent,
-    NameTaken,
-    ReservedName,
-    Runtime,
-    ToolfoldError,
-    UnknownToolset,
-    open_runtime,
-    tool,
-)
+from tests.gateway.harness import fault_server
+from toolfold import CallContext, ConfigError, Runtime, ToolfoldError, open_runtime, tool
+from toolfold.agent import LocalAgent
 from toolfold.config import load_config
+from toolfold.errors import NameTaken, ReservedName, UnknownToolset
 from toolfold.model import Definition, Json
 
 
@@ -726,6 +718,13 @@ class TestSettingsOfCode:
         assert not written.ok
         assert not run.ok
         assert "disabled" in (home / "config.yaml").read_text()
+
+    def test_tools_of_a_server_named_in_code_have_the_names_that_clients_of_the_gateway_see(self) -> None:
+        servers = {"notes": fault_server("--tools", "2")}
+        with open_runtime(mcp_servers=servers, settings={"mcp.wait_seconds": 60}) as runtime:
+            granted = runtime.session().granted()
+            assert granted
+            assert all(name.startswith("notes_") for name in granted)
 
     def test_call_that_needs_approval_is_refused_if_nobody_can_be_asked(self, tmp_path: Path) -> None:
         (tmp_path / "drafts").mkdir()

@@ -17,19 +17,19 @@ from tests.thorough import try_examples
 from toolfold import (
     ApprovalRequest,
     Content,
-    LocalAgent,
     Media,
-    Request,
     Runtime,
     Session,
     ToolCall,
     ToolResult,
-    UnknownToolset,
     open_runtime,
     tool,
 )
+from toolfold.agent import LocalAgent
 from toolfold.config import load_config
+from toolfold.errors import UnknownToolset
 from toolfold.model import Definition
+from toolfold.turn.placement import Request
 
 UNACCEPTED_NAME = "hidden.tool/with odd:name"
 

@@ -14,9 +14,10 @@ from statistics import fmean
 
 from measuring.speed import server_tools
 from measuring.trips import MODES, Mode, opened
-from toolfold import Runtime, Tool, load_catalog
+from toolfold import Runtime, Tool
 from toolfold.model import Json
 from toolfold.retrieval.evaluation import Query, recall
+from toolfold.sources.catalog import load_catalog
 from toolfold.turn.tokens import TokenCounter
 
 SHOWN = ("eager", "search, call", "pre-selection", "both, replace", "both, tail")

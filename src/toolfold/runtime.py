@@ -90,7 +90,7 @@ def open_runtime(
     elicit: Elicit | None = None,
     sampler: Sampler | None = None,
     behind_gateway: bool = False,
-    client_names: bool = False,
+    client_names: bool | None = None,
     build_index: bool = True,
 ) -> Runtime:
     """Build a runtime. Close it, or use it in a `with` statement.
@@ -106,7 +106,8 @@ def open_runtime(
     total while an index is built. `elicit` answers questions of MCP servers to a person, and `sampler`
     their requests to a model; without them these are declined. `behind_gateway` is for a runtime whose
     tools are called by MCP clients, which add their own tool prefix and ask their own users. `client_names`
-    only names the tools as those clients see them: `git_status` instead of `mcp_git_status`. `build_index`
+    names the tools of MCP servers as those clients see them, `git_status` instead of `mcp_git_status`; this
+    is the default without a `config`. `build_index`
     starts to build the search index in the background, if tools are selected for messages.
     """
     given = {
@@ -122,6 +123,7 @@ def open_runtime(
     overrides = {key: value for key, value in given.items() if value is not None} | dict(settings or {})
     with ExitStack() as opened:  # closes what was opened if the rest fails
         temporary_dir = None
+        client_names = config is None if client_names is None else client_names
         if config is not None:
             if overrides or state_dir or user_settings:
                 raise ConfigError("a configuration already has all settings", hint="load_config(overrides=…)")

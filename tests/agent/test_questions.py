@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from toolfold import Agent, Asker, Runtime, ToolCall, UserQuestion
+from toolfold import Agent, Runtime, ToolCall
 from toolfold.agent.questions import MAX_ANSWER_CHARS, UserQuestions
 from toolfold.events import ToolFinished, ToolStarted
-from toolfold.model import Json
+from toolfold.model import Asker, Json, UserQuestion
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
 from toolfold.store import SqliteSessionStore
 

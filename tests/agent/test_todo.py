@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.cases import check_cases
-from toolfold import LocalAgent, Runtime, ToolResult
-from toolfold.agent import TodoList
+from toolfold import Runtime, ToolResult
+from toolfold.agent import LocalAgent, TodoList
 from toolfold.agent.todo import MAX_ITEMS
 from toolfold.errors import CallError, NeedsAgent
 from toolfold.model import AgentServices

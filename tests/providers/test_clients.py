@@ -13,7 +13,8 @@ import pytest
 
 from tests.conftest import RuntimeOpener
 from tests.providers.scripted_server import ScriptedServer, serve_models
-from toolfold import Agent, AgentLimits
+from toolfold import Agent
+from toolfold.agent import AgentLimits
 from toolfold.config import Config, load_config
 from toolfold.errors import ConfigError
 from toolfold.model import Json

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from toolfold import Runtime, SourceError, load_catalog, sample_catalog
+from toolfold import Runtime, sample_catalog
+from toolfold.errors import SourceError
 from toolfold.jsonlines import MAX_LINE_BYTES
+from toolfold.sources.catalog import load_catalog
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 

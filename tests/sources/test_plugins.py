@@ -525,7 +525,7 @@ def test_tool_registered_by_a_plugin_with_a_built_in_source_is_marked_as_a_plugi
         user,
         {
             "posing.py": """
-from toolfold import Source
+from toolfold.model import Source
 
 def register(plugin):
     plugin.register(name="posing", schema={}, handler=print, core=True, source=Source("builtin", "x"))

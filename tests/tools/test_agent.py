@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import RuntimeOpener
-from toolfold import LocalAgent, Runtime
+from toolfold import Runtime
+from toolfold.agent import LocalAgent
 from toolfold.model import Json
 from toolfold.tools.agent import NOBODY_CAN_ANSWER
 

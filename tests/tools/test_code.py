@@ -22,7 +22,6 @@ from tests.environments.test_contract import wait_until_gone
 from toolfold import (
     Agent,
     ApprovalRequest,
-    LocalAgent,
     Refused,
     Runtime,
     Session,
@@ -31,6 +30,7 @@ from toolfold import (
     load_config,
     open_runtime,
 )
+from toolfold.agent import LocalAgent
 from toolfold.code_execution.run import _paused
 from toolfold.events import Event, ToolFinished, ToolStarted
 from toolfold.model import CallContext, Caller, Content, Json, Media, Tool, ToolResult
