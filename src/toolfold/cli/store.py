@@ -102,5 +102,6 @@ def recover_files(invocation: Invocation) -> None:
             raise click.ClickException(f"{file} could not be recovered: {error}") from None
         print_line(
             f"{escape_text(str(file))} was damaged ({escape_text(damage)}):"
-            f" kept {format_count(found.rows, 'row')}, and the damaged file is now {escape_text(str(found.damaged))}"
+            f" kept {format_count(found.rows, 'row')},"
+            f" and the damaged file is now {escape_text(str(found.damaged))}"
         )
