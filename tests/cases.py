@@ -13,10 +13,13 @@ Test = Callable[..., None]
 def check_cases(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Test], Test]:
     """Run a test function once for each case, in one test; a failure lists every case that failed.
 
-    Takes the same arguments as `pytest.mark.parametrize`. All cases share the fixtures of the test.
+    Takes the same arguments as `pytest.mark.parametrize`; an empty list is an error. All cases share
+    the fixtures of the test.
     """
     fields = [each.strip() for each in names.split(",")] if isinstance(names, str) else list(names)
     every = list(cases)
+    if not every:
+        raise ValueError(f"no cases for {fields}: the test would pass without checking anything")
 
     def decorate(test: Test) -> Test:
         @functools.wraps(test)

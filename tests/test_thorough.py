@@ -117,3 +117,8 @@ def test_check_cases_reports_every_failing_case_instead_of_only_the_first() -> N
     assert "2 of 4 cases failed" in str(caught.value)
     notes = [note for error in caught.value.exceptions for note in error.__notes__]
     assert notes == [f"the case was: {{'number': {number}, 'limit': 2}}" for number in (3, 4)]
+
+
+def test_table_without_cases_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no cases for"):
+        check_cases("case", [])

@@ -452,6 +452,8 @@ async def test_tools_awaiting_review_are_found_by_tool_search_only_for_clients_a
                 if "awaiting_review" in text:
                     break
             assert json.loads(text)["awaiting_review"] == ["late_arrived_late"]
+            other = {"query": "wash the plate"}
+            assert "awaiting_review" not in result_text(await client.call_tool("tool_search", other))
             refused = result_text(await client.call_tool("late_arrived_late", {"text": "x"}))
             assert "toolfold mcp review" in refused
         async with served.client("legacy", token=foreign) as client:

@@ -146,15 +146,15 @@ def _choose(api: str, name: str) -> Json:
 
 @each_api
 @with_and_without_streaming
-def test_hidden_tool_call_with_a_missing_argument_is_answered_with_an_error_to_the_model(
+def test_hidden_tool_call_without_required_arguments_is_answered_with_all_of_them_and_the_schema(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
-    wrong = ("tool_call", {"name": "get_forecast", "arguments": {"city": "Porto"}})
+    wrong = ("tool_call", {"name": "get_forecast", "arguments": {}})
     seen, requests = converse(served, upstream, api, stream, Say("", [wrong]), Say("", [FORECAST_CALL]))
     assert seen.calls == [("get_forecast", {"city": "Porto", "days": 2})]
-    answer = str(requests[1]["input" if api == "responses" else "messages"][-1])
-    assert "days" in answer
-    assert '"properties"' in answer.replace("\\", "")  # with the schema, as the agent gets it
+    answer = str(requests[1]["input" if api == "responses" else "messages"][-1]).replace("\\", "")
+    assert '"city", "days" are required properties' in answer
+    assert '"properties"' in answer  # with the schema, as the agent gets it
 
 
 @each_api

@@ -117,7 +117,8 @@ def effect_kinds(analysis: CodeAnalysis) -> list[tuple[EffectKind, frozenset[str
     ],
 )
 def test_shell_commands_that_embedded_code_starts_are_found(language: str, code: str) -> None:
-    assert "rm -rf /" in [script.strip() for script in analyze(language, code).scripts]
+    scripts = [script.strip() for script in analyze(language, code).scripts]
+    assert "rm -rf /" in [script.removeprefix("cat rows | ") for script in scripts]
 
 
 @check_cases(

@@ -72,10 +72,22 @@ def test_bridged_call_without_the_key_arguments_calls_the_tool_without_arguments
     assert unwrap_call('{"name": " read_file "}') == ToolCall("read_file", None, "id-1")
 
 
-@check_cases("name", sorted(BRIDGE_NAMES))
+@check_cases("name", sorted(BRIDGE_NAMES - {BRIDGE_CALL}))
 def test_bridge_tools_such_as_tool_search_cannot_be_called_through_the_bridge(name: str) -> None:
     with pytest.raises(BridgeMisuse, match=f"'{name}' cannot be called through tool_call: call it directly"):
         unwrap_call({"name": f" {name}", "arguments": {"name": "x"}})
+
+
+def test_bridged_call_that_is_wrapped_twice_is_unwrapped() -> None:
+    twice = {"name": "tool_call", "arguments": {"tool": "read_file", "arguments": {"path": "a"}}}
+    assert unwrap_call(twice) == ToolCall("read_file", {"path": "a"}, "id-1")
+
+
+def test_bridged_call_that_is_wrapped_three_times_is_rejected() -> None:
+    once: dict[str, Any] = {"name": "read_file", "arguments": {}}
+    wrapped = {"name": "tool_call", "arguments": {"name": "tool_call", "arguments": once}}
+    with pytest.raises(BridgeMisuse, match=r"cannot be called through tool_call: .* Nothing was run"):
+        unwrap_call(wrapped)
 
 
 @check_cases("name", ["Tool_Call", "tool-search", "ｔｏｏｌ_ｃａｌｌ", "tool_càll", "TOOL CALL"])

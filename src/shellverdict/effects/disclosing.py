@@ -10,6 +10,7 @@ from shellverdict.effects.run_context import RunContext
 from shellverdict.names import split_names
 from shellverdict.options import Options
 from shellverdict.paths import PathInfo, PathKind
+from shellverdict.paths.known_names import kinds_below_directory
 from shellverdict.shell.runs import ProgramRun, Taint
 from shellverdict.shell.secret_names import is_secret_name
 from shellverdict.shell.words import Word
@@ -99,7 +100,8 @@ def secret_search_targets(context: RunContext) -> Iterator[Word]:
         and any(_SECRET_SEARCH_PATTERN.search(word[:256]) for word in words[:2])
     ):
         whole = {PathKind.HOME, PathKind.ROOT}
-        yield from (word for word in words[1:] if whole & context.classify(word).kinds)
+        infos = [(word, context.classify(word)) for word in words[1:]]
+        yield from (word for word, info in infos if whole & info.kinds or holds_secrets(info))
     elif context.run.name.lower() == "find" and not {"-exec", "-execdir", "-ok"}.isdisjoint(context.run.argv):
         for test, word in pairwise(context.run.argv[1:64]):
             if test in ("-name", "-iname", "-path") and PathKind.SECRET in context.classify(word):
@@ -209,11 +211,16 @@ _SECRET_FILE_NAME = re.compile(
 )
 
 
+def holds_secrets(path_info: PathInfo) -> bool:
+    """Return True if programs keep credentials in files below a directory, as in `~/.config` or `~/.kube`."""
+    return PathKind.SECRET in kinds_below_directory(path_info.path.strip("/").split("/"))
+
+
 def is_private(path_info: PathInfo) -> bool:
     """Return True if sending a file to another machine would be harmful, even if it contains no secret."""
     if _SECRET_FILE_NAME.fullmatch(path_info.path.rpartition("/")[2][:256]):
         return True
-    if path_info.kinds & {PathKind.SECRET, PathKind.HOME, PathKind.ROOT}:
+    if path_info.kinds & {PathKind.SECRET, PathKind.HOME, PathKind.ROOT} or holds_secrets(path_info):
         return True
     return PathKind.SYSTEM in path_info and path_info.path.startswith(("/etc", "/private/etc", "/root"))
 

@@ -129,12 +129,17 @@ def _add_meta_command(line: str, dialect: str, analysis: AnalysisBuilder) -> Non
         return
 
 
-_PROGRAM = re.compile(r"\bprogram\s+'((?:[^']|'')*)'", re.IGNORECASE)
+_PROGRAM = re.compile(r"\b(to\s+)?program\s+'((?:[^']|'')*)'", re.IGNORECASE)
 
 
 def _add_copy_program(text: str, analysis: AnalysisBuilder) -> None:
     for match in _PROGRAM.finditer(text):
-        analysis.add_script(match[1].replace("''", "'"))
+        _add_program(match[2].replace("''", "'"), bool(match[1]), analysis)
+
+
+def _add_program(program: str, gets_rows: bool, analysis: AnalysisBuilder) -> None:
+    """Add a program that `COPY` starts; `COPY … TO` feeds it with rows, which may be commands."""
+    analysis.add_script(f"cat rows | {program}" if gets_rows else program)
 
 
 def _add_output(target: str, analysis: AnalysisBuilder) -> None:
@@ -264,7 +269,7 @@ class _SqlStatement:
                 self._add_database_effect("update-all", tokens)
             case "ALTER":
                 self._add_alter(words, tokens)
-            case "GRANT" if _grants_broadly(words):
+            case "GRANT" | "REVOKE" if _grants_broadly(words):
                 self._add_database_effect("grant", tokens)
             case "CREATE" if {"USER", "ROLE", "LOGIN"} & set(words[1:4]) and "SUPERUSER" in words:
                 self._add_database_effect("grant", tokens)
@@ -319,7 +324,7 @@ class _SqlStatement:
             if following.kind != "string" and not following.text.startswith('"'):
                 continue
             if word == "PROGRAM":
-                self.analysis.add_script(_unquote_token(following))
+                _add_program(_unquote_token(following), words[place - 1] == "TO", self.analysis)
             elif word in ("OUTFILE", "DUMPFILE") or (word == "TO" and words[0] == "COPY"):
                 self.analysis.add_effect(EffectKind.OVERWRITE, _unquote_token(following))
 

@@ -231,6 +231,7 @@ _NAME = re.compile(r"[$@%&]{0,2}[^\W\d]\w*[!?*]?|[$@]\{?\^?\w+\}?")
 _LISP_NAME = re.compile(r"[^\s()\[\]{}'\"`;,#]+")
 _NUMBER = re.compile(r"\d\w*(?:\.\d\w*)*")
 _SPACE = re.compile(r"[ \t\r\f]+")
+_CONTINUED_CHAIN = re.compile(r"\n\s*(?=[?&]?\.[A-Za-z_])")  # a call on the value of the line before
 _LETTER_QUOTE = re.compile(
     r"(qq|qw|qx|qr|q|m|tr|y|s)\b\s*([^\w\s,;=)])|(qq|qw|qx|qr|q|m|tr|y|s)([#])|%([xqQwWiIr]?)([{(\[<|!/])"
 )
@@ -265,7 +266,7 @@ class _Tokenizer:
     def _read_token(self) -> None:
         code, at = self.code, self.at
         character = code[at]
-        if space := _SPACE.match(code, at):
+        if space := _SPACE.match(code, at) or _CONTINUED_CHAIN.match(code, at):
             self.at = space.end()
         elif character == "\n":
             self._add_token("line", "\n", at + 1)

@@ -85,8 +85,11 @@ class Bridge:
         return replace(definition, handler=functools.partial(_run_answer, self._answers[name], turn))
 
 
-def unwrap(call: ToolCall) -> ToolCall:
-    """Return the inner call of `tool_call(name, arguments)`; return other calls unchanged."""
+def unwrap(call: ToolCall, *, is_nested: bool = False) -> ToolCall:
+    """Return the inner call of `tool_call(name, arguments)`; return other calls unchanged.
+
+    A call that a model has wrapped twice is unwrapped twice.
+    """
     called: object = call.name
     if not isinstance(called, str):
         raise BridgeMisuse(f"a call needs the name of a tool, not {type(called).__name__}. Nothing was run.")
@@ -99,6 +102,8 @@ def unwrap(call: ToolCall) -> ToolCall:
         raise BridgeMisuse(
             "tool_call needs `name`, the tool to call, and `arguments`, an object. Nothing was run."
         )
+    if name.strip() == BRIDGE_CALL and not wrapped and not is_nested:
+        return unwrap(ToolCall(BRIDGE_CALL, arguments, call.id), is_nested=True)
     if is_reserved(shorten(name)):
         called = shorten(name.strip())
         raise BridgeMisuse(
