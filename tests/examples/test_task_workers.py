@@ -15,6 +15,7 @@ import pytest
 
 from tests.conftest import recording_tool
 from toolfold import ToolCall, open_runtime
+from toolfold.model import Json
 from toolfold.providers.client import ModelClient
 from toolfold.providers.reply import ModelRequest
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
@@ -29,7 +30,7 @@ sys.stdin.readline()
 while card := claim_card(board, sys.argv[2]):
     print(card.id)
 """
-OUTSIDE = [
+OUTSIDE: list[tuple[str, Json]] = [
     ("own_office", {}),
     ("terminal", {"command": "touch escaped"}),
     ("write_file", {"path": "escaped", "content": "x"}),
