@@ -28,8 +28,10 @@ from tests.dashboard.harness import (  # noqa: E402
     write_home,
 )
 
-from toolfold.dashboard.demo import write_sample_history  # noqa: E402
+from toolfold.config.record import SettingsRecord  # noqa: E402
+from toolfold.dashboard.demo import write_sample_history, write_sample_users  # noqa: E402
 from toolfold.dashboard.recorder import HISTORY_FILE  # noqa: E402
+from toolfold.users import USERS_FILE, FileUserStore  # noqa: E402
 
 if TYPE_CHECKING:
     import queue
@@ -45,7 +47,7 @@ HEIGHTS = {("evaluation", "desktop"): 1120, ("evaluation", "phone"): 1500}
 """Pages whose main content is further down."""
 PAGES = (
     *("overview", "catalog", "tool", "playground", "evaluation", "activity", "approvals"),
-    *("servers", "clients", "chat"),
+    *("servers", "clients", "users", "chat"),
 )
 USED = {
     *("overview-light-desktop", "overview-dark-desktop", "overview-light-phone", "overview-dark-phone"),
@@ -79,7 +81,9 @@ def main() -> None:
         home.mkdir()
         write_home(home, NOTES, embedder="embedded")
         (find_project(home) / "demo.json").write_text(json.dumps(SCRIPT * 8))
-        write_sample_history(home / "state" / HISTORY_FILE, TOOLS)
+        users = FileUserStore(home / "state" / "gateway" / USERS_FILE, SettingsRecord(home / "state"))
+        write_sample_users(users)
+        write_sample_history(home / "state" / HISTORY_FILE, TOOLS, tuple(users.directory().users))
         with run_dashboard(home) as dashboard, open_browser() as browser:
             for scheme in ("light", "dark"):
                 for size in SIZES:

@@ -118,6 +118,7 @@ def test_approval_question_answered_in_the_dashboard_resumes_the_waiting_call(
     waiting = dashboard.start("agent", steps=steps, message="delete note 7")
     question = page.get_by_role("region", name="Approval of notes_delete_note")
     question.wait_for()
+    page.wait_for_function("document.title === '(1) Approvals · Toolfold'")
     assert '"id": "7"' in question.inner_text()
     assert "destroy" in question.inner_text()
     question.get_by_role("button", name="Allow once").click()
@@ -127,6 +128,14 @@ def test_approval_question_answered_in_the_dashboard_resumes_the_waiting_call(
     refused = dashboard.start("call", tool="notes_delete_note", arguments={"id": "8"})
     page.get_by_role("button", name="Refuse").click()
     assert "declined" in read_answer(refused)["error"]
+
+
+def test_demo_data_can_be_shown_from_an_empty_page_and_left_again(checked_page: CheckedPage) -> None:
+    page = checked_page.open("users")
+    page.get_by_role("button", name="Try the demo data").click()
+    page.get_by_role("region", name="Users").get_by_text("chloe").wait_for()
+    page.get_by_role("button", name="Show my own").click()
+    page.get_by_text("No users yet").wait_for()
 
 
 def test_call_that_waits_for_approval_is_refused_when_the_dashboard_page_is_closed(

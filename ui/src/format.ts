@@ -36,9 +36,9 @@ export function moment(at: number, period: string): string {
     : date.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
 }
 
-/** Who makes a call or asks: the client, its user and its process, as far as they are known. */
+/** Who makes a call or asks: the client, its user and its process; empty if no client is known. */
 export function caller(of: { client?: string; user?: string; process?: string | number; [field: string]: any }): string {
-  return [of.client, of.user, of.process && `process ${of.process}`].filter(Boolean).join(" · ");
+  return of.client ? [of.client, of.user, of.process && `process ${of.process}`].filter(Boolean).join(" · ") : "";
 }
 
 /** The times of round clock hours or days between two times, at most seven, with the text of each. */

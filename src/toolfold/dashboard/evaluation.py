@@ -160,8 +160,9 @@ class Evaluations:
         return (*COMPARED_MODES, "rerank") if has_reranker else COMPARED_MODES
 
     def _list_own_tools(self) -> list[Tool]:
-        granted = self._runtime.session().granted() - BRIDGE_NAMES
-        return [tool for tool in self._runtime.registry.snapshot().ordered if tool.name in granted]
+        """Return the tools that a session can use now."""
+        offered = self._runtime.session().assemble().offered
+        return [tool for tool in offered if tool.name not in BRIDGE_NAMES]
 
     def _read_inputs(self, body: Mapping[str, Any]) -> EvaluationInputs:
         modes = tuple(mode for mode in self._list_modes() if mode in (body.get("modes") or ()))

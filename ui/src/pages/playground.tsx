@@ -43,6 +43,7 @@ interface Choices {
 }
 
 const MODE_TEXTS: Record<string, string> = {
+  auto: "auto: by the number and size of the tools",
   eager: "eager: send every tool",
   tool_search: "tool_search: the model searches",
   keyword: "keyword: best by words",
@@ -125,7 +126,7 @@ export function PlaygroundPage() {
         {isIndexing && <p class="warn-text notice">The tools are still being indexed. Until then, only the words of the message are compared.</p>}
         {report ? <ReportView report={report} /> : <Card><Empty title="Nothing to explain yet">
           The ranking appears here while you type. For example:
-          <p class="chips examples-row">{EXAMPLES.map((each) => <button key={each} type="button" class="chip" onClick={() => setMessage(each)}>{each}</button>)}</p>
+          <p class="chips">{EXAMPLES.map((each) => <button key={each} type="button" class="chip" onClick={() => setMessage(each)}>{each}</button>)}</p>
           <TryDemo />
         </Empty></Card>}
       </div>

@@ -66,8 +66,8 @@ function UserTable({ data, run }: { data: Users; run: Run }) {
   return (
     <Card title={data.total ? plural(data.total, "user") : undefined}>
       {data.users.length ? (
-        <div class="scroll-x" tabIndex={0} role="region" aria-label="Users"><table class="table">
-          <thead><tr><th>User</th><th>Teams</th><th>Tokens</th><th>May use</th><th class="num">Calls</th><th class="num">Tokens used</th><th class="num">Cost</th><th><span class="visually-hidden">Changes</span></th></tr></thead>
+        <div class="scroll-x" tabIndex={0} role="region" aria-label="Users"><table class="table middle">
+          <thead><tr><th>User</th><th>Teams</th><th>Access tokens</th><th>May use</th><th class="num">Calls</th><th class="num">Model tokens</th><th class="num">Cost</th><th><span class="visually-hidden">Changes</span></th></tr></thead>
           <tbody>{data.users.map((each) => <UserRow key={each.name} user={each} run={run} />)}</tbody>
         </table></div>
       ) : <Empty title="No users yet">One person needs none. If several people use the gateway, add a user for each, so that you see who does what, and can limit or disable one of them.<TryDemo /></Empty>}
@@ -110,7 +110,7 @@ function TeamTable({ data, run }: { data: Users; run: Run }) {
   return (
     <Card title="Teams">
       {data.teams.length ? (
-        <div class="scroll-x" tabIndex={0} role="region" aria-label="Teams"><table class="table">
+        <div class="scroll-x" tabIndex={0} role="region" aria-label="Teams"><table class="table middle">
           <thead><tr><th>Team</th><th>Members</th><th>Members may use</th><th><span class="visually-hidden">Changes</span></th></tr></thead>
           <tbody>{data.teams.map((each) => <TeamRow key={each.name} team={each} users={data.users} run={run} />)}</tbody>
         </table></div>
