@@ -169,6 +169,9 @@ class ToolStarted(Event):
     toolset: str = ""
     parent_id: str = ""
     """Id of the call that made this one, such as code that calls tools; empty for the model's own calls."""
+    client: str = ""
+    """Name of the gateway's client that made the call; empty if there is none."""
+    user_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +202,7 @@ class ToolFinished(Event):
     """True if a hook, the approval policy or a person refused the call, so that it was not run."""
     registered: bool = True
     """False if there is no tool with this name, so that `tool` is any text the model wrote."""
+    client: str = ""
     user_id: str = ""
     """Id of the gateway's user who made the call; empty if there is none."""
 
@@ -211,6 +215,7 @@ class ToolsSearched(Event):
     call_id: str
     queries: tuple[str, ...]
     found: tuple[str, ...]
+    client: str = ""
     user_id: str = ""
     """Id of the gateway's user who searched; empty if there is none."""
 
@@ -229,6 +234,8 @@ class ApprovalAsked(Event):
     severity: str = ""
     answers: tuple[str, ...] = ()
     """The answers that the person can choose from."""
+    client: str = ""
+    user_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
