@@ -127,8 +127,8 @@ class ChatCommands:
         if selection is None:
             raise NotFound("no message was sent yet in this chat.")
         if not selection.reasons:
-            count = f"{len(selection.shown):,} of {selection.available:,}"
-            print_line(f"{count} tools were sent: {_explain_without_reasons(selection)}.")
+            count = f"{len(selection.shown):,} of {format_count(selection.available, 'tool')}"
+            print_line(f"Sent {count}: {_explain_without_reasons(selection)}.")
         if not selection.shown or len(selection.shown) == selection.available:
             return
         print_table(

@@ -809,6 +809,8 @@ class LoadArguments:
     overrides: Mapping[str, object] | tuple[str, ...]
     user_file: Path | None
     trusted: bool | None
+    trusted_fingerprint: str = ""
+    """Fingerprint of the project for which `trusted=True` was passed; it does not apply to other content."""
 
 
 class Config(Settings):
