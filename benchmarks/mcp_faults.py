@@ -1,4 +1,4 @@
-"""Measure the result, time and memory of each server fault: the table in docs/mcp-faults.md.
+"""Measure the result, time and memory of each server fault: the table in benchmarks/results/mcp-faults.md.
 
     python benchmarks/mcp_faults.py [--only NAME,…] [--bare] [--write FILE]
 
@@ -222,9 +222,9 @@ def _describe_result(bare: dict[str, Any]) -> str:
 HEAD = """\
 # Faults of MCP servers
 
-Written by `python benchmarks/mcp_faults.py --bare --write docs/mcp-faults.md`. Each row is a server that
-has one fault (`tests/mcp/fault_server.py`, `tests/mcp/fault_http.py`); `tests/mcp/test_faults.py` asserts
-every result.
+Written by `python benchmarks/mcp_faults.py --bare --write benchmarks/results/mcp-faults.md`.
+Each row is a server that has one fault (`tests/mcp/fault_server.py`, `tests/mcp/fault_http.py`);
+`tests/mcp/test_faults.py` asserts every result.
 
 * **Result** is the `kind` of the error (see `toolfold.sources.mcp.faults`), or "the response" if the call
   succeeds despite the fault.

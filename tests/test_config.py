@@ -87,7 +87,7 @@ def test_settings_have_default_values_without_settings_files_and_environment_var
 ) -> None:
     config = workspace.load()
     assert config.tools == ToolsSettings()
-    assert config.tools.selection == "eager"
+    assert config.tools.selection == "auto"
     assert config.tools.rag_top_k == 8
     assert config.tools.tool_search.enabled == "auto"
     assert config.tools.tool_search.reranker.endpoint == "http://localhost:11434/v1/embeddings"
@@ -278,7 +278,7 @@ def test_error_for_a_key_in_the_wrong_section_suggests_the_full_key(workspace: W
 
 def test_error_for_an_invalid_choice_lists_the_choices(workspace: Workspace) -> None:
     error = workspace.load_error("tools:\n  selection: hybird\n")
-    assert "must be eager, hybrid, semantic or keyword, not 'hybird'" in str(error)
+    assert "must be auto, eager, hybrid, semantic or keyword, not 'hybird'" in str(error)
     assert error.hint == "did you mean hybrid?"
 
 
@@ -523,7 +523,7 @@ def test_environment_variables_can_set_lists_paths_and_nested_settings(workspace
     assert config.workspace == workspace.home / "w"
     assert config.toolsets["mine"].tools == ("a",)
     assert config.log_level == "debug"
-    assert config.tools.selection == "eager"
+    assert config.tools.selection == "auto"
 
 
 def test_environment_variable_for_an_unknown_nested_setting_is_an_error(workspace: Workspace) -> None:
@@ -1019,7 +1019,7 @@ def test_set_value_of_a_tool_search_key_converts_the_value_false_to_a_mapping_wi
     ("key", "value", "message"),
     [
         ("tools.selektion", "x", "tools.selektion is not a setting\n  did you mean selection?"),
-        ("tools.selection", "x", "tools.selection must be eager, hybrid, semantic or keyword, not 'x'"),
+        ("tools.selection", "x", "tools.selection must be auto, eager, hybrid, semantic or keyword, not 'x'"),
         ("tools.rag_top_k", "[", "this is not valid YAML"),
         ("tools", "5", "tools must be a mapping of settings, not 5"),
         ("", "5", " is not a setting"),
@@ -1228,7 +1228,7 @@ def test_description_of_every_setting_states_its_actual_default(workspace: Works
     settings = {each.key: each for each in describe_settings()}
     assert all(each.description.endswith(".") for each in settings.values())
     assert settings["tools.rag_top_k"].range == "from 1 to 50"
-    assert settings["tools.selection"].choices == ("eager", "hybrid", "semantic", "keyword")
+    assert settings["tools.selection"].choices == ("auto", "eager", "hybrid", "semantic", "keyword")
     assert settings["plugins.folder"].grants is True
     assert settings["tools.selection"].grants is False
     config = workspace.load()

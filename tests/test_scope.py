@@ -12,13 +12,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.cases import check_cases
+from tests.conftest import recording_tool
 from tests.thorough import try_examples
 from toolfold.authoring import build_tool
 from toolfold.errors import UnknownToolset
 from toolfold.model import Tool
 from toolfold.registry import Registry, Snapshot
 from toolfold.scope import ALL, Scope, Toolsets
-from toolfold.toolset_names import LEGACY_NAMES, PRESETS, Toolset
+from toolfold.toolset_names import FOREIGN_PREFIX, LEGACY_NAMES, PRESETS, Toolset
 
 modest = try_examples(60)
 
@@ -137,7 +138,10 @@ def test_toolset_named_all_contains_every_tool_also_when_another_toolset_include
     assert toolsets.resolve(ALL) == toolsets.resolve("everything") == {"search", "read"}
 
 
-@check_cases(("legacy", "modern"), sorted(LEGACY_NAMES.items()))
+@check_cases(
+    ("legacy", "modern"),
+    sorted(pair for pair in LEGACY_NAMES.items() if not pair[0].startswith(FOREIGN_PREFIX)),
+)
 def test_legacy_name_of_a_toolset_resolves_to_the_tools_of_the_renamed_toolset(
     legacy: str, modern: str
 ) -> None:
@@ -402,3 +406,18 @@ def test_toolset_that_lists_an_original_name_shared_by_two_tools_contains_neithe
     assert Toolsets(registry.snapshot(), [bundle]).resolve("review") == frozenset()
     named = Toolset("review", "", ("mine_read",))
     assert Toolsets(registry.snapshot(), [named]).resolve("review") == {"mine_read"}
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"), [("hermes-cli", "toolfold-cli"), ("hermes-telegram", "toolfold-messaging")]
+)
+def test_preset_of_another_runtime_means_the_preset_here_and_logs_its_name(
+    name: str, preset: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = Registry()
+    for toolset in ("file", "messaging"):
+        registry.add(recording_tool(f"use_{toolset}", toolset, []))
+    toolsets = Toolsets(registry.snapshot())
+    toolsets.require([name])
+    assert toolsets.resolve(name) == toolsets.resolve(preset) != frozenset()
+    assert preset in caplog.text

@@ -669,9 +669,12 @@ WRONG: dict[str, tuple[str, Any]] = {
         {"name": "hub_list_folder", "arguments": {"path": "/", "x": "y" * 5_000_000}},
     ),
     "too many megabytes": ("tool_call", " " * 11_000_000 + "{}"),
-    "a bridge in a bridge": (
+    "a bridge in two bridges": (
         "tool_call",
-        {"name": "tool_call", "arguments": {"name": "hub_list_folder", "arguments": {"path": "/"}}},
+        {
+            "name": "tool_call",
+            "arguments": {"name": "tool_call", "arguments": {"name": "hub_list_folder", "arguments": {}}},
+        },
     ),
     "a search in a bridge": ("tool_call", {"name": "tool_search", "arguments": {"query": "x"}}),
     "a search for a number": ("tool_search", {"query": 5}),

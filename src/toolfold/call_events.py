@@ -63,6 +63,8 @@ class CallEvents:
                 emoji=tool.emoji,
                 toolset=tool.toolset,
                 parent_id=context.parents[-1] if context.parents else "",
+                client=context.caller.name,
+                user_id=context.caller.user_id,
             )
         )
 
@@ -80,6 +82,8 @@ class CallEvents:
                 command=redact(request.command),
                 severity=request.severity,
                 answers=tuple(each.value for each in request.answers),
+                client=context.caller.name,
+                user_id=context.caller.user_id,
             )
         )
 
@@ -155,6 +159,7 @@ class CallEvents:
                 error=(result.error or "")[:MAX_RESULT_CHARS],
                 refused=refused,
                 registered=registered,
+                client=context.caller.name,
                 user_id=context.caller.user_id,
             )
         )
@@ -172,6 +177,7 @@ class CallEvents:
                 call_id=call.id,
                 queries=tuple(self.redact(each[:200]) for each in queries if isinstance(each, str)),
                 found=tuple(name for name in matches if isinstance(name, str)),
+                client=context.caller.name,
                 user_id=context.caller.user_id,
             )
         )

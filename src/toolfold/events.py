@@ -104,6 +104,8 @@ class ToolsSelected(Event):
     """The size of the tools array in tokens."""
     tokens_saved: int = 0
     """Tokens saved compared with a tools array of all available tools."""
+    why: str = ""
+    """Why the other tools are behind tool search, or why they are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +171,9 @@ class ToolStarted(Event):
     toolset: str = ""
     parent_id: str = ""
     """Id of the call that made this one, such as code that calls tools; empty for the model's own calls."""
+    client: str = ""
+    """Name of the gateway's client that made the call; empty if there is none."""
+    user_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +204,7 @@ class ToolFinished(Event):
     """True if a hook, the approval policy or a person refused the call, so that it was not run."""
     registered: bool = True
     """False if there is no tool with this name, so that `tool` is any text the model wrote."""
+    client: str = ""
     user_id: str = ""
     """Id of the gateway's user who made the call; empty if there is none."""
 
@@ -211,6 +217,7 @@ class ToolsSearched(Event):
     call_id: str
     queries: tuple[str, ...]
     found: tuple[str, ...]
+    client: str = ""
     user_id: str = ""
     """Id of the gateway's user who searched; empty if there is none."""
 
@@ -229,6 +236,8 @@ class ApprovalAsked(Event):
     severity: str = ""
     answers: tuple[str, ...] = ()
     """The answers that the person can choose from."""
+    client: str = ""
+    user_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

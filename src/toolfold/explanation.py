@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _OFF, _ON = "off", "on"
 MODES: Mapping[str, tuple[str, str]] = {
+    "auto": ("auto", "auto"),
     "eager": ("eager", _OFF),
     "tool_search": ("eager", _ON),
     "keyword": ("keyword", _OFF),
@@ -62,7 +63,7 @@ def explain_selection(
     message = next(reversed(Conversation.from_messages(messages).user_texts), "")
     legs = _LegResults(retriever, whole, message)
     started = time.perf_counter()
-    turn = session.assemble(messages)
+    turn = session.assemble(messages, model=model)
     sent = turn.definitions()
     spent = (time.perf_counter() - started) * 1000
     counter = TokenCounter()
@@ -76,6 +77,7 @@ def explain_selection(
     chosen = {name: place for place, name in enumerate(selection.names)} if selection else {}
     return {
         "message": message,
+        "why": turn.why,
         "selected": sorted(names, key=lambda name: chosen.get(name, len(chosen))),
         "need": selection.need if selection else None,
         "needed": selection.needed if selection else None,
@@ -184,7 +186,7 @@ class _VisibilityReasons:
         if selection and tool.name in selection.why:
             return selection.why[tool.name]
         if selection and selection.leg != "bridge":
-            return "pinned"
+            return "always sent"
         if not self._turn.searchable:
             return "every tool is sent"
         return "built-in tool, never deferred" if tool.core else "pinned"

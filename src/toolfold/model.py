@@ -534,6 +534,10 @@ class ApprovalRequest:
     """Event that is set when the answer is no longer needed."""
     session_covers: str = ""
     """What `Answer.SESSION` would allow, in words; empty if it allows only the same call."""
+    client: str = ""
+    """Name of the gateway's client that made the call; empty if there is none."""
+    user_id: str = ""
+    """Id of the gateway's user who made the call; empty if there is none."""
 
 
 class Approver(Protocol):

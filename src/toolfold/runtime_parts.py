@@ -61,7 +61,7 @@ from toolfold.scheduled_jobs import ScheduledJobs
 from toolfold.scope import Toolsets
 from toolfold.skills import open_skill_library
 from toolfold.sources.builtin import load_builtin
-from toolfold.sources.mcp.result_scanning import mark_injections
+from toolfold.sources.mcp.result_scanning import mark_page_injections
 from toolfold.sources.mcp.scan import find_injections
 from toolfold.sources.openapi.tools import load_apis
 from toolfold.sources.plugins import PluginDirectory, load_plugins
@@ -170,7 +170,9 @@ def _build_services(config: Config, parts: RuntimeParts) -> Services:
         max_command_s=config.terminal.max_timeout_seconds,
         web=config.web,
         environment=config.environment,
-        outside_text=OutsideText(mark_injections, parts.events.redact.contains_known_secret, find_injections),
+        outside_text=OutsideText(
+            mark_page_injections, parts.events.redact.contains_known_secret, find_injections
+        ),
         messages=config.messages,
         images=config.images,
         speech=config.speech,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from toolfold.errors import UnknownToolset, closest_names, did_you_mean
 from toolfold.model import MCP_PREFIX, GrantLimit, Tool
 from toolfold.registry import Snapshot
-from toolfold.toolset_names import LEGACY_NAMES, PRESETS, Toolset
+from toolfold.toolset_names import FOREIGN_PREFIX, LEGACY_NAMES, PRESETS, Toolset
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,8 @@ class Toolsets:
         for name in names:
             if not self.knows(name):
                 raise UnknownToolset(name, closest_names(name, {*self.listing(), *self._expected}))
+            if name.startswith(FOREIGN_PREFIX) and not self._exists(name):
+                log.warning("toolset %r is called %r here; use that name", name, self._current_name(name))
             if name.startswith(MCP_PREFIX) and not self._exists(name):
                 log.warning(
                     "no connected server provides toolset %r yet.%s",

@@ -38,15 +38,14 @@ from toolfold.turn import (
     Disclosure,
     Grant,
     GrantCache,
-    Selection,
     Selector,
     Turn,
     begin_turn,
+    plan_turn,
     unwrap,
 )
 from toolfold.turn.placement import Request
 from toolfold.turn.request_builder import RequestBuilder, RequestPolicy
-from toolfold.turn.selection import BRIDGE
 
 Message: TypeAlias = str | Sequence[Mapping[str, Any]]
 """The user's message, or the conversation so far in any provider's format."""
@@ -168,12 +167,13 @@ class Session:
         self._follow_settings()
         return self.scope.granted(self._deps.toolsets())
 
-    def assemble(self, message: Message = "") -> Turn:
+    def assemble(self, message: Message = "", *, model: str = "") -> Turn:
         """Begin a turn: decide which tools the model sees for this message, and which it may call.
 
         A whole conversation, in any provider's format, gives better results than its last message alone.
+        The `model` decides the context window as in `request`.
         """
-        self._turn = self._assemble_turn(self._current_grant(), message)
+        self._turn = self._assemble_turn(self._current_grant(), message, model)
         return self._turn
 
     async def prepare(self, message: Message = "") -> Turn:
@@ -330,13 +330,14 @@ class Session:
         whole = self._full_turn(grant)
         conversation = Conversation.from_messages(message)
         self._note_message(whole, conversation)
-        selection = self._select_tools(grant, whole, conversation)
-        return self._deps.disclosure(
+        return plan_turn(
             grant,
-            whole if selection is None else replace(whole, selection=selection),
+            whole,
+            conversation,
+            disclosure=self._deps.disclosure,
+            selector=self._deps.selector,
             context_tokens=self._find_context_tokens(model),
-            chosen=self._chosen_names(grant, selection),
-            forced=selection is not None and selection.leg == BRIDGE,
+            client=self._caller.learner,
             is_incomplete=bool(self._explain_missing("")),
         )
 
@@ -408,23 +409,11 @@ class Session:
             grant_limits=self._scope.list_limits(),
         )
 
-    def _select_tools(self, grant: Grant, turn: Turn, conversation: Conversation) -> Selection | None:
-        """Return the selected tools for the conversation; None if no selection is configured."""
-        if self._deps.config.tools.selection == "eager" or not conversation.user_texts:
-            return None
-        return self._deps.selector(grant, turn, conversation, client=self._caller.learner)
-
     def _note_message(self, turn: Turn, conversation: Conversation) -> None:
         """Record the user's latest message, which tool search learns if a tool call follows."""
         usage = self._dispatch.usage
         if usage is not None and self._has_user and conversation.user_texts:
             usage.note_message(self.id, self._caller.learner, conversation.user_texts[-1], turn)
-
-    def _chosen_names(self, grant: Grant, selection: Selection | None) -> list[str] | None:
-        """Return the names of the tools that the model sees; None for all tools."""
-        if selection is None:
-            return None
-        return [*(tool.name for tool in self._deps.selector.pinned(grant)), *selection.names]
 
 
 def _real_name(call: ToolCall) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["LEGACY_NAMES", "PRESETS", "Toolset"]
+__all__ = ["FOREIGN_PREFIX", "LEGACY_NAMES", "PRESETS", "Toolset"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,9 @@ PRESETS = (
     ),
 )
 
+FOREIGN_PREFIX = "hermes-"
+"""Start of the presets of another runtime, which work with a hint."""
+
 LEGACY_NAMES: Mapping[str, str] = {
     "web_tools": "web",
     "terminal_tools": "terminal",
@@ -68,5 +71,20 @@ LEGACY_NAMES: Mapping[str, str] = {
     "cronjob_tools": "cronjob",
     "rl_tools": "rl",
     "tts_tools": "tts",
+    "hermes-cli": "toolfold-cli",
+    "hermes-acp": "toolfold-editor",
+    "hermes-gateway": "toolfold-messaging",
+    **dict.fromkeys(
+        (
+            "hermes-telegram",
+            "hermes-discord",
+            "hermes-whatsapp",
+            "hermes-slack",
+            "hermes-signal",
+            "hermes-email",
+            "hermes-homeassistant",
+        ),
+        "toolfold-messaging",
+    ),
 }
 """Old toolset name → current name."""

@@ -405,7 +405,7 @@ class TestCommands:
         chat.wait_for("read_file")
         chat.wait_for_prompt()
         chat.send("/why")
-        chat.wait_for("every available tool is sent")
+        chat.wait_for("tools sent: no tool is deferrable")
         chat.wait_for_prompt()
         chat.send("/cost")
         chat.wait_for("Sending fewer tools saved")

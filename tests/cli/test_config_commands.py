@@ -53,7 +53,7 @@ def test_config_get_prints_the_value_stored_by_config_set_and_the_default_after_
     assert toolfold("config", "set", "tools.selection", "keyword").code == 0
     assert toolfold("config", "get", "tools.selection").out == "keyword\n"
     assert toolfold("config", "unset", "tools.selection").code == 0
-    assert toolfold("config", "get", "tools.selection").out == "eager\n"
+    assert toolfold("config", "get", "tools.selection").out == "auto\n"
 
 
 def test_config_set_with_option_in_project_writes_the_settings_file_of_the_project(
@@ -68,7 +68,7 @@ def test_config_set_with_unknown_key_or_bad_value_changes_nothing(toolfold: Tool
     done = toolfold("config", "set", "tools.selection", "everything")
     assert done.code == 3
     assert "eager" in done.err
-    assert toolfold("config", "get", "tools.selection").out == "eager\n"
+    assert toolfold("config", "get", "tools.selection").out == "auto\n"
 
 
 def test_config_set_with_a_number_above_the_maximum_warns_that_the_maximum_is_used(

@@ -317,12 +317,18 @@ class TestCommand:
         assert set(servers()) == {"git"}
         assert set(read_servers(person, "cursor")) == {"one", "two", "toolfold"}
 
+    def test_connect_at_a_terminal_asks_whether_to_move_the_servers_of_the_client(self, person: Path) -> None:
+        output = run_at_terminal("connect", "cursor", typed=b"y\ny\n", after=b"Move them to Toolfold?")
+        assert "is connected to Toolfold" in output
+        assert set(servers()) == {"git"}
+        assert set(read_servers(person, "cursor")) == {"toolfold"}
+
     @pytest.mark.thorough
     def test_connect_at_a_terminal_asks_for_confirmation_before_it_changes_the_client_config_file(
         self, person: Path
     ) -> None:
         before = read_all_files(person)
-        command = ("connect", "cursor")
+        command = ("connect", "cursor", "--keep")
         assert "nothing was changed" in run_at_terminal(*command, typed=b"n\n", after=b"mcp.json?")
         assert read_all_files(person) == before
         assert "is connected to Toolfold" in run_at_terminal(*command, typed=b"y\n", after=b"mcp.json?")
@@ -339,7 +345,7 @@ class TestCommand:
             return b"y\n"
 
         assert "is connected to Toolfold" in run_at_terminal(
-            "connect", "claude-code", typed=change_unrelated_key, after=b".claude.json?"
+            "connect", "claude-code", "--keep", typed=change_unrelated_key, after=b".claude.json?"
         )
         assert json.loads(file.read_text())["numStartups"] == 4
         assert "toolfold" in read_servers(person, "claude-code")
@@ -348,7 +354,7 @@ class TestCommand:
             file.write_text(file.read_text().replace('"uvx"', '"other"'))
             return b"y\n"
 
-        words = ("connect", "claude-code", "--uvx")
+        words = ("connect", "claude-code", "--uvx", "--keep")
         assert "changed meanwhile" in run_at_terminal(
             *words, typed=change_server_entry, after=b".claude.json?"
         )

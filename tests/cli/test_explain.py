@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,17 @@ def test_explain_in_tool_search_mode_marks_built_in_and_search_tools_as_sent_to_
     ).json
     assert {*report["selected"]} >= PINNED | BRIDGE
     assert not {*report["selected"]} & TOOLS.keys()
+
+
+@pytest.mark.parametrize("added", [(), ("--sample",)])
+def test_explain_states_at_default_settings_how_many_tools_are_sent_and_why(
+    toolfold: Toolfold, added: Sequence[str]
+) -> None:
+    report = toolfold(*LIGHT, "explain", MESSAGE, *added, "--json").json
+    compared = "at or above" if added else "below"
+    assert compared in report["why"]
+    sent = f"{len(report['selected'])} of {len(report['tools'])} tools: {report['why']}."
+    assert sent in " ".join(toolfold(*LIGHT, "explain", MESSAGE, *added).out.split())
 
 
 def test_explain_prints_the_selected_tools_with_reasons_and_token_counts(

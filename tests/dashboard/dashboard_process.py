@@ -23,8 +23,9 @@ from toolfold.cli.demo import make_dashboard_demo
 from toolfold.cli.serve import build_server, make_link, open_listening_socket
 from toolfold.cli.ui import _make_policy
 from toolfold.config import load_config
-from toolfold.dashboard import Dashboard, make_page_approver
 from toolfold.dashboard.app import DashboardApp, make_standalone_app
+from toolfold.dashboard.approvals import make_page_approver
+from toolfold.dashboard.dashboard import Dashboard
 from toolfold.model import Json, ToolCall
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
 from toolfold.retrieval.example_messages import MessageRecord

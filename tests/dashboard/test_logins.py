@@ -18,9 +18,9 @@ from tests.gateway.gateway_process import GatewayProcess, gateway_process, write
 from tests.gateway.harness import free_port
 from tests.identity.provider import log_in, run_provider
 from toolfold import load_config
-from toolfold.dashboard import Dashboard
 from toolfold.dashboard.app import _ADMINISTRATORS_ONLY as ANSWER
 from toolfold.dashboard.app import MAX_QUERY_FIELDS
+from toolfold.dashboard.dashboard import Dashboard
 from toolfold.dashboard.recorder import HISTORY_FILE
 from toolfold.gateway.tokens import TokenStore, open_tokens
 from toolfold.store.usage import SqliteUsageStore, UsageEntry

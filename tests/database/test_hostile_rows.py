@@ -26,6 +26,8 @@ WAIT_S = 60.0
 DAMAGED = ["", "{", "[" * 100_000, '"text"', "5", "NaN", '{"tools": {"a": {"hash": 5}}}']
 DESCRIPTION: dict[str, Any] = {
     **dict.fromkeys(("tool", "emoji", "session", "command", "part", "reason", "severity", "category"), "x"),
+    **dict.fromkeys(("client", "user"), "x"),
+    "process": 1,
     "id": "real",
     "at": 5.0,
     "also": [],

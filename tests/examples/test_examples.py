@@ -32,6 +32,7 @@ EXPECTED_OUTPUT = {
         "tallyhouse_void_invoice(invoice_id: string",
         "was not invoked: at /reason",
     ),
+    "task_workers.py": ("ran count_boats", "round 4: done"),
     "scoped_sessions.py": ("all of them about parcels", "not available in this session", "no toolset 'flie'"),
 }
 

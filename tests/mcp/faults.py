@@ -1,4 +1,4 @@
-"""Faults of servers and the expected error for each, for the tests and for docs/mcp-faults.md.
+"""Faults of servers and the expected error for each, for the tests and for benchmarks/results/mcp-faults.md.
 
 Each fault is tested with a supervised server of its own: one call during which it occurs, and one after it.
 """

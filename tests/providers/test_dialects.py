@@ -14,7 +14,7 @@ from toolfold.agent.convert import read_results
 from toolfold.model import Definition, Json, Media, ToolResult
 from toolfold.providers import DIALECTS, DialectName, get_dialect, is_user_message
 from toolfold.providers.anthropic_messages import MAX_TOOLS
-from toolfold.providers.dialect import simplify_schema, write_as_text
+from toolfold.providers.dialect import NOTICE_OPENING, simplify_schema, write_as_text
 from toolfold.turn.conversation import Conversation
 
 SCHEMA: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -243,10 +243,14 @@ def test_text_of_a_tool_search_result_follows_the_tool_references_in_an_anthropi
         search_result("weather", "shown", hint="Look again."), "anthropic", deferred=deferred
     )
     assert {block["type"] for block in result["content"]} == {"tool_reference"}
-    assert json.loads(text["text"]) == {
+    opening, _, rest = text["text"].partition("\n")
+    assert opening == NOTICE_OPENING
+    assert json.loads(rest) == {
         "hint": "Look again.",
         "matches": [{"name": "shown", "signature": "shown()"}],
     }
+    assert not is_user_message({"role": "user", "content": [result, text]})
+    assert is_user_message({"role": "user", "content": [result, text, {"type": "text", "text": "And now?"}]})
 
 
 def test_tool_search_result_naming_a_tool_that_is_not_deferred_is_sent_to_anthropic_as_text() -> None:

@@ -371,6 +371,23 @@ def test_job_run_does_not_trust_another_project_because_the_scheduler_trusts_its
     assert not (tmp_path / "ran").exists()
 
 
+def test_plugin_written_after_the_scheduler_trusted_its_project_is_not_run(
+    open_cron: CronRuntimes, home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "toolfold.yaml").write_text("")
+    runtime = open_cron()
+    job = create(runtime)
+    runtime.jobs.store.update_job(job, lambda each: replace(each, directory=str(tmp_path)))
+    config = load_config(project=tmp_path, env={"TOOLFOLD_HOME": str(home)}, trusted=True)
+    plugins = tmp_path / ".toolfold" / "plugins"
+    plugins.mkdir(parents=True)
+    (plugins / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef register(plugin): pass")
+    model = ScriptedProvider(["Done."])
+    run = asyncio.run(Scheduler(runtime.jobs, config, make_client=lambda _job: model).run_job(job))
+    assert run.state == "completed"
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize(
     ("file", "text"),
     [("plugins/evil.py", "def register(plugin): pass"), ("config.yaml", "approval: {mode: off}")],

@@ -69,7 +69,7 @@ REFUSED_ANYWAY: list[tuple[str, Json, str]] = [
     ("skill_manage", {"action": "create", "name": "boats"}, "needs the argument 'description'"),
     ("cronjob", {"action": "remove", "job": "unknown"}, "unknown"),
     ("cronjob", {"action": "create", "schedule": "at noon-ish", "prompt": "Hi"}, "noon-ish"),
-    ("cronjob", {"action": "create", "schedule": "daily at 9", "prompt": "x", "toolsets": ["no"]}, "'no'"),
+    ("cronjob", {"action": "create", "schedule": "0 9 * * *", "prompt": "x", "toolsets": ["no"]}, "'no'"),
     ("rl_start_training", {"environment": "slow", "parameters": {"rate": 1}}, "no parameter 'rate'"),
     ("rl_stop_training", {"run": "../run"}, "not the id of a training run"),
 ]
@@ -89,7 +89,7 @@ ASKED_ABOUT: list[tuple[str, Json]] = [
     ("ha_call_service", {"domain": "light", "service": "turn_on"}),
     ("image_generate", {"prompt": "a lighthouse"}),
     ("send_message", {"target": "team", "text": "passed"}),
-    ("cronjob", {"action": "create", "schedule": "daily at 9", "prompt": "Hi"}),
+    ("cronjob", {"action": "create", "schedule": "0 9 * * *", "prompt": "Hi"}),
     ("rl_start_training", {"environment": "slow"}),
 ]
 

@@ -76,6 +76,21 @@ def make_pdf(text: str) -> bytes:
     return document + head + trailer
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The licensee must accept these terms on behalf of the organisation that gave the permission.",
+        "Installation runs without confirmation if you pass --yes. Run it as the administrator.",
+        "You may redistribute copies on behalf of the author without asking for permission.",
+    ],
+)
+def test_licences_and_manuals_are_not_marked_as_instructions_to_the_model(
+    session: Session, server: WebServer, text: str
+) -> None:
+    server.pages["/licence"] = Page(text.encode(), "text/plain")
+    assert extract(session, f"{server.url}/licence")[0]["content"] == text
+
+
 def test_web_extract_returns_the_main_content_of_a_page_as_markdown(
     session: Session, server: WebServer
 ) -> None:

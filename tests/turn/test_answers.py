@@ -76,7 +76,8 @@ class BridgeClient:
         bridge = Bridge(self.answers)
         grant = Grant.from_names(snapshot, frozenset(snapshot) - {"secret_invoice"})
         whole = begin_turn(grant, Availability(timeout=5), bridge)
-        self.turn: Turn = Disclosure(configured, bridge)(grant, whole, chosen=chosen)
+        disclosure = Disclosure(configured, bridge)
+        self.turn: Turn = disclosure(grant, whole, disclosure.decide(grant, whole, None), chosen)
 
     def search(self, query: Any = None, **args: Any) -> Json:
         return self.answers.search(self.turn, ({"query": query} if query is not None else {}) | args)
@@ -725,7 +726,8 @@ def test_tool_searches_of_concurrent_turns_find_only_tools_granted_to_the_search
     def ask(owner: str) -> None:
         for _ in range(5):
             grant = Grant.from_names(snapshot, snapshot.toolsets[owner])
-            turn = disclosure(grant, begin_turn(grant, Availability(timeout=5), bridge))
+            whole = begin_turn(grant, Availability(timeout=5), bridge)
+            turn = disclosure(grant, whole, disclosure.decide(grant, whole, None))
             names = {match["name"] for match in answers.search(turn, {"query": "invoice"})["matches"]}
             assert len(names) == 5
             assert names <= snapshot.toolsets[owner]

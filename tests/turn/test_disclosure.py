@@ -41,13 +41,17 @@ class TurnBuilder:
         registry.add_all(tools)
         self.snapshot: Snapshot = registry.snapshot()
         self.grant = Grant.from_names(self.snapshot, frozenset(self.snapshot))
-        configured = ToolsSettings.model_validate({"tool_search": settings, "pinned": pinned})
+        selection = settings.pop("selection", "eager")
+        configured = ToolsSettings.model_validate(
+            {"selection": selection, "tool_search": settings, "pinned": pinned}
+        )
         self.bridge = Bridge(BridgeAnswers(Retriever(None, None, None), configured))
         self.disclosure = Disclosure(configured, self.bridge)
 
     def turn(self, context_tokens: int | None = None, chosen: Collection[str] | None = None) -> Turn:
         whole = begin_turn(self.grant, Availability(timeout=5), self.bridge)
-        return self.disclosure(self.grant, whole, context_tokens=context_tokens, chosen=chosen)
+        decision = self.disclosure.decide(self.grant, whole, context_tokens)
+        return self.disclosure(self.grant, whole, decision, chosen)
 
     def listed_names(
         self, context_tokens: int | None = None, chosen: Collection[str] | None = None
@@ -166,9 +170,8 @@ def test_builtin_tools_do_not_count_towards_the_deferral_threshold() -> None:
 
 
 def test_all_tools_stay_visible_if_they_are_below_the_deferral_threshold() -> None:
-    builder = TurnBuilder(tool("a"), tool("b"))
-    whole = begin_turn(builder.grant, Availability(timeout=5))
-    assert builder.disclosure(builder.grant, whole) is whole
+    turn = TurnBuilder(tool("a"), tool("b")).turn()
+    assert turn.tools is turn.offered
 
 
 def test_tools_are_not_deferred_while_the_tool_that_exceeds_the_threshold_is_unavailable() -> None:
@@ -319,7 +322,7 @@ def test_log_line_of_a_turn_states_visible_tools_and_deferred_tools_and_saved_to
     bridge = count_tokens(turn.definitions()[1:])
     assert log_lines(logged) == [
         f"tools kept: 1, deferred: 1, tokens saved: {tokens(heavy) - bridge} after {bridge} for the bridge; "
-        f"{tokens(heavy)} tokens are at or above 100, 10% of the context window"
+        f"{tokens(heavy)} tokens are at or above the threshold of 100, 10% of the context window"
     ]
 
 
@@ -341,7 +344,7 @@ def test_log_line_of_a_turn_states_why_no_tools_are_deferred(logged: pytest.LogC
     TurnBuilder(tool("a", core=True)).turn()
     first, second, third = log_lines(logged)
     assert first.startswith("tools kept: 1, deferred: 0, tokens saved: 0; at most ")
-    assert first.endswith("tokens are below 20,000, the most for any window")
+    assert first.endswith("tokens are below the threshold of 20,000, the most for any window")
     assert second == "tools kept: 1, deferred: 0, tokens saved: 0; tool search is off"
     assert third == "tools kept: 1, deferred: 0, tokens saved: 0; no tool is deferrable"
 

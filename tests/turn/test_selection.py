@@ -450,7 +450,8 @@ class TestForcedSearch:
         harness = SelectionHarness(tools, retriever=FailingRetriever(None, None, None))
         given = ToolsSettings(selection="hybrid", pinned=(), **settings)
         disclosure = Disclosure(given, Bridge(BridgeAnswers(harness.retriever, given)))
-        return disclosure(harness.grant, harness.turn, chosen=(), forced=True)
+        decision = disclosure.decide_forced(harness.grant, harness.turn)
+        return disclosure(harness.grant, harness.turn, decision, ())
 
     @check_cases("enabled", ["auto", "on", "off"])
     def test_core_tools_and_bridge_tools_are_listed_if_selection_fails_whether_tool_search_is_on_or_off(

@@ -461,6 +461,11 @@ class CallScanner(IndirectCallReader):
         """Analyze code passed to `eval` or similar functions; if its text is unknown, record its origin."""
         if self._is_perl_block(arguments):
             return
+        commands = [part.text for part in arguments[0] if part.kind == "command"]
+        for command in commands:
+            self.analysis.add_script(f"{command} | {self.language}")
+        if commands:
+            return
         traits = self._source_traits()
         if "network" in traits and any(
             part.text in FETCHING_NAMES for argument in arguments for part in argument

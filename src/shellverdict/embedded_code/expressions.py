@@ -272,8 +272,8 @@ class ExpressionReader:
                 text, skip = joined
                 parts.append(text)
                 has_text = True
-            elif token.kind in ("string", "command", "words"):
-                parts.append(token.text)
+            elif token.kind in ("string", "command", "words"):  # what a command prints is unknown
+                parts.append(GAP if token.kind == "command" else token.text)
                 has_text = True
             elif token.kind == "number":
                 parts.append(token.text)

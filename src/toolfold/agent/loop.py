@@ -175,6 +175,7 @@ class TurnLoop:
                 tool_search=turn.searchable,
                 tokens=tokens,
                 tokens_saved=max(0, whole - tokens),
+                why=turn.why,
             )
         )
 

@@ -204,7 +204,7 @@ class Approval:
         if decided := decide():  # another call's answer may cover this one
             return decided
         kinds = tuple(map(describe_kind, self._chain.kinds_of(analysis)))
-        request = _build_request(analysis, session_id, self._chain.offered_answers(analysis), kinds)
+        request = _build_request(analysis, context, self._chain.offered_answers(analysis), kinds)
         asking = self._questions.ask_unless_decided(
             session_id,
             ask(self._approver, request, self._loops, self._timeout),
@@ -297,7 +297,7 @@ def _explain_refusal(analysis: CallAnalysis, decision: Decision) -> str:
 
 
 def _build_request(
-    analysis: CallAnalysis, session_id: str, answers: tuple[Answer, ...], kinds: tuple[str, ...]
+    analysis: CallAnalysis, context: CallContext, answers: tuple[Answer, ...], kinds: tuple[str, ...]
 ) -> ApprovalRequest:
     verdict = analysis.verdict
     worst_first = sorted(verdict.findings, key=lambda finding: -finding.severity)
@@ -307,7 +307,7 @@ def _build_request(
         analysis.tool,
         copy.deepcopy(analysis.args),
         verdict.reason,
-        session_id,
+        context.session_id,
         command=analysis.command,
         part=verdict.part,
         category=verdict.category,
@@ -322,6 +322,8 @@ def _build_request(
             else ""
         ),
         answers=answers,
+        client=context.caller.name,
+        user_id=context.caller.user_id,
     )
 
 

@@ -189,10 +189,13 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_selection(selected: ToolsSelected) -> str:
-    """Return the result of tool selection as text: `8 of 300 tools sent · 40,000 tokens saved`."""
-    parts = [f"{len(selected.shown):,} of {selected.available:,} tools sent"]
+    """Return the tools sent, with the reason, as text: `8 of 300 tools: … · 40,000 tokens saved`."""
+    sent = len({*selected.shown, *selected.reasons})
+    parts = [f"{sent:,} of {selected.available:,} tools sent"]
     if selected.tool_search:
         parts[0] += ", the others by tool search"
+    if selected.why:
+        parts[0] += f": {selected.why}"
     if selected.tokens_saved:
         parts.append(f"{selected.tokens_saved:,} tokens saved")
     return " · ".join(parts)

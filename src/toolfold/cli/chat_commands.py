@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from toolfold.cli.activity import clean_line
+from toolfold.cli.activity import clean_line, format_selection
 from toolfold.cli.agent_options import find_session
 from toolfold.cli.chat_input import InputEnded
 from toolfold.cli.output import NotFound, escape_text, format_count, print_line, print_table
@@ -15,7 +15,7 @@ from toolfold.errors import ToolfoldError, closest_names, did_you_mean
 
 if TYPE_CHECKING:
     from toolfold.cli.chat import Chat
-    from toolfold.events import ToolsSelected, Usage
+    from toolfold.events import Usage
     from toolfold.store import SessionRecord
 
 MAX_LISTED_SESSIONS = 10
@@ -126,15 +126,14 @@ class ChatCommands:
         selection = self._chat.selection
         if selection is None:
             raise NotFound("no message was sent yet in this chat.")
-        if not selection.reasons:
-            count = f"{len(selection.shown):,} of {selection.available:,}"
-            print_line(f"{count} tools were sent: {_explain_without_reasons(selection)}.")
-        if not selection.shown or len(selection.shown) == selection.available:
+        print_line(f"{format_selection(selection)}.")
+        names = dict.fromkeys((*selection.shown, *selection.reasons))
+        if not names or len(names) == selection.available:
             return
         print_table(
             "",
             ("tool", "why it was sent"),
-            ((name, clean_line(selection.reasons.get(name, "always sent"), 200)) for name in selection.shown),
+            ((name, clean_line(selection.reasons.get(name, "always sent"), 200)) for name in names),
         )
 
     def _show_cost(self, _: str) -> None:
@@ -208,14 +207,6 @@ def _print_sessions(records: list[SessionRecord], current: str) -> None:
         ),
     )
     print_line("continue one: /resume NUMBER or /resume ID")
-
-
-def _explain_without_reasons(selection: ToolsSelected) -> str:
-    if len(selection.shown) == selection.available:
-        return "every available tool is sent (tools.selection, tools.tool_search)"
-    if selection.tool_search:
-        return "the others are found by tool search (tools.tool_search)"
-    return "no other tool fits the message (tools.selection)"
 
 
 def _format_usage(usage: Usage, cost: float | None) -> tuple[str, str, str, str]:

@@ -31,7 +31,7 @@ from toolfold.cli.server_commands import (
     yes_option,
 )
 from toolfold.cli.shared_database import use_database
-from toolfold.errors import ConfigError
+from toolfold.errors import ConfigError, join_names
 from toolfold.sources.mcp.importing import CLIENTS
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ class _ConnectOptions:
     uvx: bool
     url: str
     token_variable: str
-    move_servers: bool
+    move_servers: bool | None
+    """None to ask, if there is a terminal."""
     file: Path | None = None
     """The settings file to change; by default the program's own."""
 
@@ -105,10 +106,10 @@ class _ConnectOptions:
     help="Environment variable that holds the access token for --http or --proxy.",
 )
 @click.option(
-    "--replace",
+    "--replace/--keep",
     "move_servers",
-    is_flag=True,
-    help="Also move the MCP servers in the program's settings to Toolfold.",
+    default=None,
+    help="Move the MCP servers in the program's settings to Toolfold, or leave them there. Default: ask.",
 )
 @click.option(
     "--undo",
@@ -135,7 +136,7 @@ def command(
     uvx: bool,
     url: str,
     token_env: str,
-    move_servers: bool,
+    move_servers: bool | None,
     undo: bool,
     keep_changes: bool,
     file: Path | None,
@@ -276,7 +277,12 @@ def _connect(
     title = CLIENTS[options.client].title
     way = _build_connection(invocation, config, options)
     original = open_client_file(options.client, file)
-    moving = _select_servers_to_move(config, original, way, options) if options.move_servers else []
+    may_ask = options.move_servers is None and not options.yes and sys.stdin.isatty()
+    moving = (
+        _select_servers_to_move(config, original, way, options) if options.move_servers or may_ask else []
+    )
+    if may_ask and moving and not _ask_to_move(moving, title):
+        moving = []
     entry = build_entry(
         options.client, options.name, replace(way, passed_variables=_required_variables(config, moving))
     )
@@ -308,6 +314,13 @@ def _connect(
     _print_result(step, options)
     _print_remaining_servers(original, moved, options)
     return 0
+
+
+def _ask_to_move(moving: Sequence[ImportCandidate], title: str) -> bool:
+    names = make_visible(join_names([each.name for each in moving], 5))
+    return click.confirm(
+        f"{title} starts {names} itself, with all their tools. Move them to Toolfold?", default=True, err=True
+    )
 
 
 def _build_connection(invocation: Invocation, config: Config, options: _ConnectOptions) -> GatewayAccess:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from toolfold.retrieval.evaluation import Query
     from toolfold.retrieval.search import Retriever
     from toolfold.runtime import Runtime
+    from toolfold.turn import Disclosure
     from toolfold.turn.cost import Call, Dialogue, DialogueMessage, DialogueTurn, ToolSizes
     from toolfold.turn.pricing import Bill, Prices
     from toolfold.turn.tokens import TokenCounter
@@ -51,6 +52,8 @@ class CostComparison:
     bills: Mapping[str, Mapping[str, Bill]]
     prices: Sequence[Prices]
     origin: str
+    why: str
+    """Why the settings defer tools to tool search, or why they do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,7 @@ def _compare_costs(
     runtime: Runtime, tools: Sequence[Tool], prices: Sequence[Prices], spec: ConversationSpec
 ) -> CostComparison:
     from toolfold.registry import Snapshot
-    from toolfold.turn import Bridge, BridgeAnswers
+    from toolfold.turn import Bridge, BridgeAnswers, Disclosure
     from toolfold.turn.cost import STRATEGIES, measure_tools
     from toolfold.turn.pricing import compute_bill
     from toolfold.turn.tokens import TokenCounter
@@ -181,15 +184,15 @@ def _compare_costs(
     bridge = Bridge(BridgeAnswers(runtime.retriever, settings))
     sizes = measure_tools(tools, counter, settings, bridge=bridge.tools)
     snapshot = Snapshot({tool.name: tool for tool in tools}, 0)
-    ranking = MessageMeasurer(
-        runtime.retriever, snapshot, counter, SessionSimulator(runtime.retriever, snapshot, settings)
-    )
+    session = SessionSimulator(runtime.retriever, snapshot, settings)
+    ranking = MessageMeasurer(runtime.retriever, snapshot, counter, session)
     dialogue, origin = _build_conversation(spec, tools, ranking)
+    why = session.explain_disclosure(Disclosure(settings, bridge), runtime.config.agent.model)
     requests = {name: strategy(dialogue, sizes) for name, strategy in STRATEGIES.items()}
     bills = {
         each.name: {name: compute_bill(sent, each) for name, sent in requests.items()} for each in prices
     }
-    return CostComparison(sizes, dialogue, bills, prices, origin)
+    return CostComparison(sizes, dialogue, bills, prices, origin, why)
 
 
 def _compare_sizes(runtime: Runtime, prices: Sequence[Prices], turns: int, seed: int) -> list[dict[str, Any]]:
@@ -298,6 +301,13 @@ class SessionSimulator:
         self._texts: list[str] = []
         self._used: dict[str, None] = {}
         """The tools that were called, latest last."""
+
+    def explain_disclosure(self, disclosure: Disclosure, model: str) -> str:
+        """Return why a session with the tools defers them to tool search, or why it does not."""
+        from toolfold.providers.model_table import find_limits
+
+        limits = find_limits(model)
+        return disclosure.decide(self._grant, self._turn, limits.context if limits else None).reason
 
     def select_tools(self, text: str, calls: Sequence[str]) -> tuple[str, ...]:
         """Return the tools selected for the next message; `calls` are the tools that the model then calls."""
@@ -409,6 +419,7 @@ def _print_comparison(comparison: CostComparison, shown: Sequence[Prices]) -> No
         f" {escape_text(comparison.origin)}."
     )
     print_line(_describe_selections(comparison))
+    print_line(f"tools.selection decides with these tools: {escape_text(comparison.why)}.")
     if comparison.prices is PRICES:
         print_line(f"Example prices as of {PRICES_AS_OF}; use --prices for your own.")
     for prices in shown:

@@ -488,7 +488,7 @@ def _print_findings(findings: Sequence[DoctorFinding]) -> None:
         mark = f"[{colour}]{SYMBOLS[each.mark]} {each.mark:<4}[/{colour}]"
         print_line(f"{mark}  {each.about:<9} {escape_text(each.what)}{advice}")
     counts = {mark: sum(each.mark == mark for each in findings) for mark in ("fail", "warn", "ok", "info")}
-    print_line(f"\n{counts['fail']} failed, {counts['warn']} warnings, {counts['ok']} ok")
+    print_line(f"\n{counts['fail']} failed, {format_count(counts['warn'], 'warning')}, {counts['ok']} ok")
     urgent = sorted((each for each in findings if each.next), key=lambda each: list(counts).index(each.mark))
     if urgent:
         print_line(f"next: {escape_text(urgent[0].next)}")

@@ -74,11 +74,10 @@ def _check_client(config: Config, step: FileChange) -> DoctorFinding:
 def _check_client_duplicates(config: Config, step: FileChange) -> Iterator[DoctorFinding]:
     """Report servers that a connected program uses both directly and through the gateway."""
     from toolfold.config.servers import parse_server_settings
-    from toolfold.connecting import require_client
+    from toolfold.connecting import open_client_file, require_client
     from toolfold.sources.mcp.importing import ClientConfigFile, read_client_file
 
     client = require_client(step.client)
-
     configured_names = {_server_target(server): name for name, server in _enabled_servers(config)}
     found = read_client_file(
         ClientConfigFile(client, "user", Path(step.file)),
@@ -99,7 +98,14 @@ def _check_client_duplicates(config: Config, step: FileChange) -> Iterator[Docto
             for client_name, configured_name in duplicates
         ]
         what = f"{CLIENTS[client].title} uses {join_names(names, 3)} twice: directly and through Toolfold"
-        yield DoctorFinding("warn", "twice", what, f"toolfold connect {client} --replace")
+        movable = open_client_file(client, Path(step.file)).servers
+        by_hand = [name for name, _ in duplicates if name not in movable]
+        advice = (
+            f"remove {join_names(by_hand, 3)} from the project's servers in {step.file}"
+            if by_hand
+            else f"toolfold connect {client} --replace"
+        )
+        yield DoctorFinding("warn", "twice", what, advice)
 
 
 def check_duplicates(config: Config) -> Iterator[DoctorFinding]:

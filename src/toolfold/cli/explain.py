@@ -50,7 +50,8 @@ PLACEMENTS = click.Choice(["auto", "replace", "append", "tail"])
 @click.option(
     "--model",
     default="",
-    help="Model that gets the request. With the placement `auto`, its prices decide where tools are placed.",
+    help="Model that gets the request: its context window and its prices decide what is sent and where."
+    " Default: the setting agent.model.",
 )
 @click.option(
     "--first-message",
@@ -90,6 +91,7 @@ def command(
         overrides = (*overrides, f"tools.patience_seconds={MAX_WAIT_S}")
     with invocation.with_overrides(overrides).open_runtime() as runtime, show_spinner("reading the tools"):
         _register_tools(runtime, added)
+        model = model or runtime.config.agent.model
         report = explain_selection(runtime.session(), runtime.retriever, messages, model)
     if report["problem"]:
         print_warning(report["problem"])
@@ -203,8 +205,10 @@ def _print_report(report: Mapping[str, Any], show_all: bool) -> None:
     everything, sent = report["tokens_all"], report["tokens_sent"]
     saved = f", {1 - sent / everything:.1%} less" if everything else ""
     print_line(
-        f"{format_count(len(report['selected']), 'tool')} sent: [bold]{sent:,} tokens[/bold]"
-        f" of {everything:,}{saved}; {report['ms']:.1f} ms."
+        f"{len(report['selected']):,} of {format_count(len(report['tools']), 'tool')}: {report['why']}."
+    )
+    print_line(
+        f"Tokens of tools sent: [bold]{sent:,}[/bold] of {everything:,}{saved}; {report['ms']:.1f} ms."
     )
     _print_request(report["request"])
 

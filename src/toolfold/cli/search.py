@@ -87,7 +87,7 @@ def command(
         if not found.needed(runtime.config.tools.need_threshold):
             print_line(
                 f"The message probably needs no tool (probability that it does: {found.need:.0%}),"
-                " so a session would show none of these."
+                " so a session that selects tools would select none of these."
             )
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from toolfold.config import Config
     from toolfold.dashboard.app import DashboardApp
     from toolfold.dashboard.approvals import PageApprover
+    from toolfold.dashboard.local_gateways import GatewayFeed
     from toolfold.gateway.http_app import AccessPolicy, MountedApp
     from toolfold.gateway.login_pages import LoginPages
     from toolfold.gateway.oauth import OAuthResource
@@ -125,9 +126,11 @@ def serve_stdio(
             "This command speaks MCP on standard input and output and is meant to be started by a client."
             " Set one up with `toolfold connect`."
         )
+    approver = _make_approver(config)
     with (
         _log_to_file(config, "standard input and output"),
-        invocation.open_runtime(behind_gateway=True, build_index=True) as runtime,
+        invocation.open_runtime(behind_gateway=True, approver=approver, build_index=True) as runtime,
+        _open_feed(runtime, approver) as feed,
     ):
         granted = _require_toolsets(
             runtime, served.add_to(runtime, tuple(toolsets) or config.gateway.toolsets)
@@ -135,7 +138,12 @@ def serve_stdio(
         _prepare_process()
         _print_listing_size(runtime, granted)
         status = _GatewayStatus(runtime, config, "")
-        serving = serve(runtime, toolsets=granted, on_start=status.watch)
+
+        def on_start(gateway: Gateway) -> None:
+            status.watch(gateway)
+            gateway.follow = feed.serve if feed else None
+
+        serving = serve(runtime, toolsets=granted, on_start=on_start)
         with status.file:
             asyncio.run(_run_until_signal(serving))
 
@@ -174,6 +182,18 @@ def _load_modules(names: tuple[str, ...], *, with_settings: bool) -> _ServedModu
     if with_settings and not names:
         raise click.UsageError("--with-settings needs a module: without one, the settings are served anyway")
     return _ServedModules(load_tool_modules(names), with_settings)
+
+
+@contextmanager
+def _open_feed(runtime: Runtime, approver: PageApprover | None) -> Iterator[GatewayFeed | None]:
+    """Record the usage of a gateway without pages, and offer its questions and events to dashboards."""
+    from toolfold.dashboard.local_gateways import open_feed
+
+    if approver is None:
+        yield None
+        return
+    with open_feed(runtime, approver) as feed:
+        yield feed
 
 
 @contextmanager
@@ -296,8 +316,12 @@ async def _serve_http(
     needs_token = guard.requires_token
     _reload_on_hangup(runtime)
     proxies = _open_proxy(runtime, guard, host, port)
-    dashboards = _open_dashboard(runtime, approver, guard, host, port)
+    dashboards, feed = _open_dashboard(runtime, approver, guard, host, port)
     login_pages = _open_login_pages(runtime, guard, dashboards, host, port)
+
+    def start_following(gateway: Gateway) -> None:
+        on_start(gateway)
+        gateway.follow = feed.serve if feed else None
 
     def on_ready() -> None:
         _print_startup(runtime, host, port, toolsets)
@@ -310,7 +334,7 @@ async def _serve_http(
     metrics = [MetricsApp(runtime.events, readiness, tokens)] if config.telemetry.prometheus else []
     beside: list[MountedApp] = [*proxies, *login_pages, *dashboards, *readiness.make_apps(), *metrics]
     server = build_server(
-        make_app(runtime, guard, on_start=on_start, beside=beside),
+        make_app(runtime, guard, on_start=start_following, beside=beside),
         on_ready,
         drain=Drain(readiness, settings.drain_seconds),
     )
@@ -358,7 +382,7 @@ def _make_approver(config: Config) -> PageApprover | None:
 
     In a tool call there is none: the tool call could sign in with the printed link.
     """
-    from toolfold.dashboard import make_page_approver
+    from toolfold.dashboard.approvals import make_page_approver
 
     has_dashboard = config.dashboard.enabled and not find_tool_call()
     return make_page_approver(config.secret_values()) if has_dashboard else None
@@ -366,19 +390,23 @@ def _make_approver(config: Config) -> PageApprover | None:
 
 def _open_dashboard(
     runtime: Runtime, approver: PageApprover | None, guard: AccessPolicy, host: str, port: int
-) -> list[DashboardApp]:
-    """Return a one-element list with the dashboard; an empty list if the dashboard is turned off."""
+) -> tuple[list[DashboardApp], GatewayFeed | None]:
+    """Return a one-element list with the dashboard, and its feed for other dashboards of the user.
+
+    The list is empty if the dashboard is turned off.
+    """
     from toolfold.cli.demo import make_dashboard_demo
-    from toolfold.dashboard import Dashboard
+    from toolfold.dashboard.dashboard import Dashboard
 
     if approver is None:
-        return []
+        return [], None
     dashboard = Dashboard(runtime, approver, demo=make_dashboard_demo())
 
     def show_link(code: str) -> None:
         print_link(host, port, code)
 
-    return [dashboard.make_app(guard, port=port, print_link=show_link, has_logins=True)]
+    app = dashboard.make_app(guard, port=port, print_link=show_link, has_logins=True)
+    return [app], dashboard.gateway_feed
 
 
 def _open_login_pages(

@@ -7,7 +7,7 @@ import sqlite3
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.output import escape_text, print_json, print_line, print_note
+from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_note
 from toolfold.cli.unused_files import warn_of_unused_files
 from toolfold.database.opening import LOCAL_STORE
 from toolfold.errors import ConfigError
@@ -101,6 +101,7 @@ def recover_files(invocation: Invocation) -> None:
         except (OSError, sqlite3.Error) as error:
             raise click.ClickException(f"{file} could not be recovered: {error}") from None
         print_line(
-            f"{escape_text(str(file))} was damaged ({escape_text(damage)}): {found.rows} rows were kept,"
+            f"{escape_text(str(file))} was damaged ({escape_text(damage)}):"
+            f" kept {format_count(found.rows, 'row')},"
             f" and the damaged file is now {escape_text(str(found.damaged))}"
         )

@@ -49,7 +49,7 @@ def command(invocation: Invocation, host: str, port: int | None, no_browser: boo
 
     The printed link can be used once. The dashboard is also part of `toolfold serve`.
     """
-    from toolfold.dashboard import make_page_approver
+    from toolfold.dashboard.approvals import make_page_approver
 
     config = invocation.load_config()
     approver = make_page_approver(config.secret_values())
@@ -68,8 +68,8 @@ async def _serve(
 ) -> None:
     """Serve the dashboard until the program is stopped; open it in a browser if `redirect` is given."""
     from toolfold.cli.demo import make_dashboard_demo
-    from toolfold.dashboard import Dashboard
     from toolfold.dashboard.app import make_standalone_app
+    from toolfold.dashboard.dashboard import Dashboard
 
     host, port = listening.getsockname()[:2]
     policy = _make_policy(runtime.config, host, runtime.database)

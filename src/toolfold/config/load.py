@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +43,7 @@ from toolfold.config.fingerprints import ABSENT, fingerprint_bytes
 from toolfold.config.record import ADVICE, PendingChange, SettingsRecord
 from toolfold.config.servers import McpServerSettings
 from toolfold.config.settings import Config, LoadArguments, Paths, Settings
-from toolfold.config.trust import PROJECT_FILE, TrustState, get_trust_state
+from toolfold.config.trust import PROJECT_FILE, TrustState, fingerprint_project, get_trust_state
 from toolfold.directories import HOME_VARIABLE, locate_directories
 from toolfold.errors import ConfigError, closest_names, did_you_mean
 from toolfold.provenance import find_tool_call
@@ -94,7 +95,7 @@ def load_config(
         warnings,
         project_trusted=state == "trusted",
         project_vouched_for=trusted is True,
-        loaded_with=_keep_arguments(overrides, paths.user_file if user_file else None, trusted),
+        loaded_with=_keep_arguments(overrides, paths, bool(user_file), trusted),
     )
 
 
@@ -137,29 +138,42 @@ def _build_config(
 def reload_config(config: Config, directory: Path | None = None) -> Config:
     """Return the effective settings as the files are now, with the same environment and arguments.
 
-    `directory` is the working directory, if it should be another one. If it belongs to another project, the
-    argument `trusted=True` does not apply to that. Raises ConfigError, also if the configuration was not
-    loaded by `load_config`.
+    `directory` is the working directory, if it should be another one. The argument `trusted=True` applies
+    neither to another project nor to this one if its settings or plugins have changed. Raises ConfigError,
+    also if the configuration was not loaded by `load_config`.
     """
     arguments = config.loaded_with
     if arguments is None:
         raise ConfigError("this configuration was not read from files, so it cannot be reloaded")
     working_directory = directory or config.paths.current_dir
-    is_other = _find_project(working_directory)[1] != config.paths.project_dir
+    project = _find_project(working_directory)[1]
+    needs_decision = arguments.trusted is True and (
+        project != config.paths.project_dir or _fingerprint(project) != arguments.trusted_fingerprint
+    )
     return load_config(
         project=working_directory,
         env=config.environment,
         overrides=arguments.overrides,
         user_file=arguments.user_file,
-        trusted=None if is_other and arguments.trusted else arguments.trusted,
+        trusted=None if needs_decision else arguments.trusted,
     )
 
 
-def _keep_arguments(overrides: Overrides, user_file: Path | None, trusted: bool | None) -> LoadArguments:
+def _keep_arguments(
+    overrides: Overrides, paths: Paths, has_user_file: bool, trusted: bool | None
+) -> LoadArguments:
     if isinstance(overrides, str):
         overrides = (overrides,)
     kept = overrides if isinstance(overrides, Mapping) else tuple(overrides)
-    return LoadArguments(kept, user_file, trusted)
+    fingerprint = _fingerprint(paths.project_dir) if trusted else ""
+    return LoadArguments(kept, paths.user_file if has_user_file else None, trusted, fingerprint)
+
+
+def _fingerprint(project: Path) -> str:
+    try:
+        return fingerprint_project(project)
+    except ConfigError as error:  # never equal to another one
+        return f"{secrets.token_hex(8)}: {error}"
 
 
 def check_server(name: str, settings: McpServerSettings | Mapping[str, object]) -> McpServerSettings:

@@ -108,7 +108,7 @@ Threshold = Annotated[
     ),
 ]
 ToolsetName = Annotated[str, StringConstraints(pattern=r"^[\w-]{1,64}$")]
-Selection = Annotated[Literal["eager", "hybrid", "semantic", "keyword"], BeforeValidator(lower_text)]
+Selection = Annotated[Literal["auto", "eager", "hybrid", "semantic", "keyword"], BeforeValidator(lower_text)]
 Placement = Annotated[Literal["auto", "replace", "append", "tail"], BeforeValidator(lower_text)]
 SearchMode = Annotated[Literal["keyword", "semantic", "hybrid", "rerank"], BeforeValidator(lower_text)]
 Phrase = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(check_text)]
@@ -245,13 +245,13 @@ class ToolsSettings(Section):
     """Settings of tools: which are selected for a message, and the limits of their calls."""
 
     selection: Selection = Field(
-        default="eager",
-        description="How the tools that a model sees are selected: `eager` shows all tools; "
-        "`hybrid`, `semantic` and `keyword` search for tools that fit the "
-        "message.",
+        default="auto",
+        description="How the tools that a model sees are selected: `auto` shows all tools until "
+        "`tool_search` hides some, then selects with `hybrid` and keeps all built-in tools; `eager` shows "
+        "all tools; `hybrid`, `semantic` and `keyword` search for tools that fit the message.",
     )
     rag_top_k: Integer = Field(
-        default=8, ge=1, le=50, description="Number of tools to select if `selection` is not `eager`."
+        default=8, ge=1, le=50, description="Number of tools to select if tools are selected."
     )
     rag_max_k: Integer | None = Field(
         default=None,
@@ -273,13 +273,13 @@ class ToolsSettings(Section):
         le=1,
         description="Minimum probability, from 0 to 1, that a message needs a tool: for "
         "other messages, no tools are selected. `off` selects tools for every "
-        "message. If it is not set and `tool_search` is `on`, 0.28 is used.",
+        "message. If it is not set, and `tool_search` is `on` or `selection` is `auto`, 0.28 is used.",
     )
     rag_placement: Placement = Field(
         default="auto",
         description="Where the selected tools are put: `replace` and `append` in the tools array, "
         "`tail` next to the user's message, `auto` where they cost least with the "
-        "model.",
+        "model, and next to the message if `selection` is `auto`.",
     )
     rag_append_max: Integer = Field(
         default=48,
@@ -387,7 +387,8 @@ class ToolsSettings(Section):
     @property
     def need_threshold(self) -> float:
         """Return the minimum probability that a message needs any tool, below which none is selected."""
-        if "rag_need" not in self.model_fields_set and self.tool_search.enabled == "on":
+        has_search = self.tool_search.enabled == "on" or self.selection == "auto"
+        if has_search and "rag_need" not in self.model_fields_set:
             return SEARCH_NEED_THRESHOLD
         return self.rag_need
 
@@ -809,6 +810,8 @@ class LoadArguments:
     overrides: Mapping[str, object] | tuple[str, ...]
     user_file: Path | None
     trusted: bool | None
+    trusted_fingerprint: str = ""
+    """Fingerprint of the project for which `trusted=True` was passed; it does not apply to other content."""
 
 
 class Config(Settings):

@@ -11,6 +11,7 @@ import asyncio
 import functools
 import itertools
 import json
+import os
 import string
 import threading
 import time
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from toolfold.approval.safe_text import make_visible
-from toolfold.dashboard.texts import remove_known_secrets, show_json, show_prose
+from toolfold.dashboard.texts import remove_known_secrets, show_json, show_name, show_prose
 from toolfold.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -63,6 +64,13 @@ the time."""
 _WORD_CHARACTERS = string.ascii_letters + string.digits + string.punctuation
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignEvent(Event):
+    """Event of another process, as it described the event for pages."""
+
+    shown: Json
+
+
 @dataclass(frozen=True, slots=True)
 class EventBatch:
     """Events that a web page has not received yet, as JSON text, and the number of the last event."""
@@ -86,15 +94,17 @@ class Tick:
 class ActivityFeed:
     """Keeps the newest events of a runtime. Thread-safe, but all streams must run in one event loop."""
 
-    def __init__(self, bus: EventBus, redact: Redaction) -> None:
+    def __init__(self, bus: EventBus, redact: Redaction, *, max_events: int = MAX_KEPT_EVENTS) -> None:
         self._redact = redact
-        self._events: deque[tuple[int, Event]] = deque(maxlen=MAX_KEPT_EVENTS)
+        self._events: deque[tuple[int, Event]] = deque(maxlen=max_events)
         self._numbers = itertools.count(1)
         self._words = WordBuffer()
         self._lock = threading.Lock()
         # Redaction takes milliseconds, and every page shows the same texts.
         self._show_prose = functools.lru_cache(MAX_KEPT_EVENTS)(lambda text: show_prose(self._cut(text)))
         self._show_exactly = functools.lru_cache(MAX_KEPT_EVENTS)(lambda text: make_visible(self._cut(text)))
+        self.name_user: Callable[[str], str] = lambda _user_id: ""
+        """Function that returns the name of the gateway's user with an id."""
         self._tick: Tick | None = None
         self.last_number = 0
         self.open_streams = 0
@@ -107,6 +117,10 @@ class ActivityFeed:
             for each in self._words.add(event):
                 self.last_number = next(self._numbers)
                 self._events.append((self.last_number, each))
+
+    def add_foreign(self, shown: Json) -> None:
+        """Show an event of another process, which has described it and removed its secrets."""
+        self._append(ForeignEvent(session_id=shown["session_id"], at=shown["at"], shown=shown))
 
     def _cut(self, text: str) -> str:
         """Return the beginning of a text; secrets are removed before the text is cut."""
@@ -128,13 +142,23 @@ class ActivityFeed:
             missed if number else 0,
         )
 
+    def read_own_after(self, number: int) -> tuple[list[Json], int, int]:
+        """Return the same as `read_after`, without the events of other processes."""
+        events, position, missed = self.read_after(number)
+        return [each for each in events if each.get("process") == os.getpid()], position, missed
+
     def _describe(self, event: Event, key: str) -> Json:
+        if isinstance(event, ForeignEvent):
+            return event.shown
         redacted = _REDACTED_FIELDS.get(type(event), frozenset())
-        shown: Json = {"key": key, "type": event.type}
+        shown: Json = {"key": key, "type": event.type, "process": os.getpid()}
         for each in fields(event):
             if each.name not in _UNUSED_FIELDS:
                 value = getattr(event, each.name)
                 shown[each.name] = self._describe_value(each.name, value, is_redacted=each.name in redacted)
+        if hasattr(event, "client"):
+            shown["client"] = show_name(shown["client"])
+            shown["user"] = show_name(self.name_user(getattr(event, "user_id", "")))
         return shown
 
     def _describe_value(self, name: str, value: Any, *, is_redacted: bool) -> Any:

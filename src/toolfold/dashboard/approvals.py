@@ -1,13 +1,14 @@
 """Approval questions that wait for an answer in the dashboard.
 
-A question is asked only while a page is open, here or on another replica; otherwise nobody can answer, and
-the call is refused at once.
+A question is asked only while a page is open, here, in another process of the user or on another replica;
+otherwise nobody can answer, and the call is refused at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import threading
 import time
@@ -17,11 +18,11 @@ from dataclasses import dataclass, field
 from toolfold.approval.answer_texts import ANSWER_LABELS, explain_answer
 from toolfold.approval.prompting import QuestionUnanswered
 from toolfold.approval.safe_text import make_visible, shorten_middle
-from toolfold.dashboard.shared_questions import SharedQuestions
 from toolfold.model import Answer, ApprovalRequest, Json
 from toolfold.redaction import Redaction
 
 MAX_PENDING = 200
+MAX_SHOWN_CHARS = 8_000
 CHECK_INTERVAL_S = 1.0
 RELOAD_TIMEOUT_S = 10.0
 """How long questions wait for a page to come back after the last one was closed."""
@@ -40,6 +41,39 @@ class PendingApproval:
     at: float = field(default_factory=time.time)
 
 
+class QuestionExchange:
+    """Exchange of approval questions with other processes; does nothing by default. Thread-safe."""
+
+    def has_other_pages(self) -> bool:
+        """Return True if a dashboard page is open in another process, where a person can answer questions."""
+        return False
+
+    def add(self, question_id: str, description: Json, answers: tuple[str, ...]) -> None:
+        """Show an approval question of this process on the pages of other processes."""
+
+    def remove(self, question_id: str) -> None:
+        """Withdraw an approval question of this process from the pages of other processes."""
+
+    def update_page(self) -> None:
+        """Notify the other processes that a dashboard page was opened or closed in this process."""
+
+    def list_remote(self) -> list[Json]:
+        """Return the open approval questions of other processes."""
+        return []
+
+    def answer(self, question_id: str, answer: str) -> bool:  # noqa: ARG002
+        """Answer a question of another process; return False if it is not open there. May block."""
+        return False
+
+    def close(self) -> None:
+        """End the exchange, and withdraw the questions of this process."""
+
+
+def make_page_approver(config_secrets: tuple[str, ...]) -> PageApprover:
+    """Return an approver that asks in the dashboard; the runtime must be opened with this approver."""
+    return PageApprover(Redaction(config_secrets, max_chars=MAX_SHOWN_CHARS))
+
+
 class PageApprover:
     """Approver that asks a runtime's approval questions in the dashboard. Thread-safe."""
 
@@ -49,8 +83,10 @@ class PageApprover:
         self._pending: dict[str, PendingApproval] = {}
         self.is_page_open: Callable[[], bool] = lambda: False
         """Tells whether a signed-in page of this process is open that would show a question."""
-        self.shared: SharedQuestions | None = None
-        """The questions of other replicas; None if there are none."""
+        self.exchanges: list[QuestionExchange] = []
+        """Exchanges with replicas, and with other processes of the user."""
+        self.name_user: Callable[[str], str] = lambda _user_id: ""
+        """Function that returns the name of the gateway's user with an id."""
 
     async def __call__(self, request: ApprovalRequest, /) -> Answer:
         """Show an approval question and wait for its answer. Raises QuestionUnanswered if no page is open."""
@@ -60,20 +96,20 @@ class PageApprover:
             if not self._can_ask() or len(self._pending) >= MAX_PENDING:
                 raise QuestionUnanswered("nobody could be asked for approval")
             self._pending[pending.id] = pending
-        if self.shared is not None:
-            offered = tuple(each.value for each in _order_answers(request.answers))
-            self.shared.add(pending.id, self._describe(pending), offered)
+        offered = tuple(each.value for each in _order_answers(request.answers))
+        for exchange in self.exchanges:
+            exchange.add(pending.id, self._describe(pending), offered)
         try:
             return await self._wait_for_answer(pending)
         finally:
             with self._lock:
                 self._pending.pop(pending.id, None)
-            if self.shared is not None:
-                self.shared.remove(pending.id)
+            for exchange in self.exchanges:
+                exchange.remove(pending.id)
 
     def _can_ask(self) -> bool:
-        """Return True if a dashboard page that can show approval questions is open on any replica."""
-        return self.is_page_open() or (self.shared is not None and self.shared.has_other_pages())
+        """Return True if a dashboard page that can show approval questions is open anywhere."""
+        return self.is_page_open() or any(each.has_other_pages() for each in self.exchanges)
 
     async def _wait_for_answer(self, pending: PendingApproval) -> Answer:
         """Wait for the answer to an approval question while a dashboard page is open or being reloaded."""
@@ -89,16 +125,16 @@ class PageApprover:
     def answer(self, pending_id: str, answer: str) -> bool:
         """Answer an approval question; return False if it is no longer open or does not offer this answer.
 
-        Blocks if the question waits on another replica.
+        Blocks if the question waits in another process.
         """
         with self._lock:
             is_own = pending_id in self._pending
-        if is_own or self.shared is None:
+        if is_own:
             return self.answer_own(pending_id, answer)
-        return self.shared.answer(pending_id, answer)
+        return any(each.answer(pending_id, answer) for each in self.exchanges)
 
     def answer_own(self, pending_id: str, answer: str) -> bool:
-        """Answer an approval question that was asked by this process, not by another replica."""
+        """Answer an approval question that was asked by this process."""
         with self._lock:
             pending = self._pending.get(pending_id)
         chosen = next((each for each in Answer if each.value == answer), None)
@@ -108,12 +144,25 @@ class PageApprover:
         return True
 
     def list_pending(self) -> list[Json]:
-        """Return the open approval questions of all replicas as JSON data, oldest first, without secrets."""
+        """Return the open approval questions of all processes as JSON data, oldest first, without secrets."""
+        remote = [question for each in self.exchanges for question in each.list_remote()]
+        return sorted([*self.list_own(), *remote], key=lambda each: float(each["at"]))
+
+    def list_own(self) -> list[Json]:
+        """Return the open approval questions of this process as JSON data, oldest first."""
         with self._lock:
             pending = list(self._pending.values())
-        own = [self._describe(each) for each in pending]
-        remote = self.shared.list_remote() if self.shared is not None else []
-        return sorted([*own, *remote], key=lambda each: float(each["at"]))
+        return [self._describe(each) for each in pending]
+
+    def update_pages(self) -> None:
+        """Notify other processes that a page was opened or closed in this one."""
+        for each in self.exchanges:
+            each.update_page()
+
+    def close(self) -> None:
+        """End the exchanges with other processes."""
+        for each in self.exchanges:
+            each.close()
 
     def _describe(self, pending: PendingApproval) -> Json:
         request = pending.request
@@ -129,6 +178,9 @@ class PageApprover:
             "tool": make_visible(request.tool.name),
             "emoji": request.tool.emoji,
             "session": request.session_id,
+            "client": make_visible(request.client),
+            "user": make_visible(self.name_user(request.user_id)),
+            "process": os.getpid(),
             "is_command": bool(request.command),
             "command": show(command, MAX_COMMAND_CHARS),
             "part": show(request.part) if request.part.strip() != request.command.strip() else "",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolfold.dashboard.confirmations import ProposedChange
+from toolfold.dashboard.local_gateways import find_login_name
 from toolfold.dashboard.texts import show_exact_line, show_name
 from toolfold.errors import ToolfoldError
 from toolfold.gateway.request_bodies import RequestRefused
@@ -39,7 +40,11 @@ class ClientAdmin:
             {
                 "name": show_name(str(each.get("name", ""))),
                 "token": show_name(str(each.get("token", ""))),
-                "user": show_name(_find_user(str(each.get("token", "")), owners)),
+                "user": show_name(
+                    _find_user(str(each.get("token", "")), owners)
+                    if gateway.get("address")
+                    else find_login_name()  # the same user, or the status file could not be read
+                ),
                 "process": gateway.get("pid"),
                 "tools": tools if isinstance(tools := each.get("tools"), int) else 0,
                 "busy": bool(each.get("busy")),

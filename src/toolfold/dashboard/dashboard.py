@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from toolfold import __version__
 from toolfold.dashboard.activity import MAX_STREAMS, ActivityFeed
 from toolfold.dashboard.app import Answerer, DashboardApp, DashboardRequest, Routes
-from toolfold.dashboard.approvals import PageApprover
+from toolfold.dashboard.approvals import MAX_SHOWN_CHARS, PageApprover
 from toolfold.dashboard.catalog import CatalogView
 from toolfold.dashboard.chat import ChatSessions
 from toolfold.dashboard.clients import ClientAdmin
 from toolfold.dashboard.demo import Demo, DemoParts
 from toolfold.dashboard.evaluation import Evaluations
+from toolfold.dashboard.local_gateways import FollowedGateways, GatewayFeed
 from toolfold.dashboard.overview import describe_overview, describe_servers
 from toolfold.dashboard.own_activity import OwnActivity
 from toolfold.dashboard.playground import describe_choices, explain_message
@@ -35,13 +36,7 @@ if TYPE_CHECKING:
     from toolfold.providers.client import ModelClient
     from toolfold.runtime import Runtime
 
-MAX_SHOWN_CHARS = 8_000
 MAX_PARALLEL_EXPLANATIONS = 2
-
-
-def make_page_approver(config_secrets: tuple[str, ...]) -> PageApprover:
-    """Return an approver that asks in the dashboard; the runtime must be opened with this approver."""
-    return PageApprover(Redaction(config_secrets, max_chars=MAX_SHOWN_CHARS))
 
 
 class Dashboard:
@@ -79,10 +74,22 @@ class Dashboard:
         self._explaining = asyncio.Semaphore(MAX_PARALLEL_EXPLANATIONS)
         approver.is_page_open = lambda: self._feed.open_streams > 0
         if runtime.database is not None:
-            approver.shared = SharedQuestions(
-                runtime.database, is_page_open=approver.is_page_open, answer_own=approver.answer_own
+            approver.exchanges.append(
+                SharedQuestions(
+                    runtime.database, is_page_open=approver.is_page_open, answer_own=approver.answer_own
+                )
             )
-            self._feed.on_stream_change = approver.shared.update_page
+        self.gateway_feed = GatewayFeed(approver, self._feed)
+        """Shows the questions and events of this process to other dashboards of the user."""
+        approver.exchanges += [
+            self.gateway_feed,
+            FollowedGateways(
+                runtime.config.paths.state_dir,
+                is_page_open=approver.is_page_open,
+                receive_event=self._feed.add_foreign,
+            ),
+        ]
+        self._feed.on_stream_change = approver.update_pages
 
     def make_app(
         self,
@@ -96,6 +103,7 @@ class Dashboard:
 
         With `has_logins`, the app is at the URL to which the identity provider of the settings redirects.
         """
+        self._approver.name_user = self._feed.name_user = policy.tokens.users.name_user
         return DashboardApp(
             self.make_routes(policy.tokens),
             policy,
@@ -140,8 +148,7 @@ class Dashboard:
         await self._servers.close()
         await asyncio.to_thread(self._evaluations.close)
         self._feed.close()
-        if self._approver.shared is not None:
-            await asyncio.to_thread(self._approver.shared.close)
+        await asyncio.to_thread(self._approver.close)
         await asyncio.to_thread(self._recorder.close)
         self._store.close()
 

@@ -72,7 +72,7 @@ class Demo:
         await self._opened.aclose()
 
     async def _open(self) -> Routes:
-        from toolfold.dashboard.dashboard import make_page_approver
+        from toolfold.dashboard.approvals import make_page_approver
 
         approver = make_page_approver(())
         directory = self._opened.enter_context(tempfile.TemporaryDirectory(prefix="toolfold-demo-"))

@@ -42,7 +42,7 @@ def describe_overview(
         "catalog": catalog.measure(),
         "servers": describe_servers(runtime, redact),
         "is_stored": runtime.config.dashboard.history,
-        "selects": runtime.config.tools.selection != "eager",
+        "selection": runtime.config.tools.selection,
     }
 
 

@@ -41,7 +41,7 @@ def explain_message(runtime: Runtime, body: Mapping[str, Any]) -> Json:
         session,
         runtime.retriever,
         [{"role": "user", "content": message}],
-        str(body.get("model") or "")[:200],
+        str(body.get("model") or runtime.config.agent.model)[:200],
     )
     total = len(report["tools"])
     shown: Json = show_json({**report, "tools": report["tools"][:MAX_ROWS]})

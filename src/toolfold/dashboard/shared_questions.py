@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolfold.dashboard.approvals import QuestionExchange
 from toolfold.database import Database, DatabaseError, RowCursor
 from toolfold.model import Json, make_encodable, read_json
 
@@ -27,6 +28,8 @@ MAX_DESCRIPTION_BYTES = 200_000
 CLOSE_TIMEOUT_S = 10.0
 _FIELDS: dict[str, type] = {
     **dict.fromkeys(("tool", "emoji", "session", "command", "part", "reason", "severity", "category"), str),
+    **dict.fromkeys(("client", "user"), str),
+    "process": int,
     **dict.fromkeys(("also", "rules", "answers"), list),
     "at": float,
 }
@@ -49,7 +52,7 @@ class _State:
     has_other_pages: bool = False
 
 
-class SharedQuestions:
+class SharedQuestions(QuestionExchange):
     """The open approval questions of all replicas. Thread-safe."""
 
     def __init__(
@@ -155,7 +158,11 @@ class SharedQuestions:
             lambda cursor: self._exchange(cursor, own, is_open)
         )
         self._state = _State(
-            remote=[found for row in remote if (found := _parse_description(row))],
+            remote=[
+                found
+                for row in remote
+                if (found := parse_question(_parse_json(row["description"]), row["id"]))
+            ],
             has_other_pages=has_other_pages,
         )
         for row in answers:
@@ -233,15 +240,14 @@ class SharedQuestions:
         cursor.execute("DELETE FROM open_pages WHERE replica = %s", (self._replica,))
 
 
-def _parse_description(row: Json) -> Json | None:
-    """Return the description of another replica's question; None if it is damaged.
+def parse_question(found: Any, question_id: str) -> Json | None:
+    """Return the description of another process's question; None if it is damaged.
 
     A description with the id of another question is refused: the answer would be given to that one.
     """
-    found = _parse_json(row["description"])
     is_valid = (
         isinstance(found, dict)
-        and found.get("id") == row["id"]
+        and found.get("id") == question_id
         and all(isinstance(found.get(name), kind) for name, kind in _FIELDS.items())
         and all(
             isinstance(each, dict) and {"value", "text", "meaning"} <= each.keys()

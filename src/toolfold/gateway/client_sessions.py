@@ -342,6 +342,7 @@ class ClientSession:
                 tool_search=turn.searchable,
                 tokens=tokens,
                 tokens_saved=max(0, self._weights.estimate(turn.offered) - tokens),
+                why=turn.why,
             )
         )
 

@@ -3,8 +3,9 @@
 Each gateway has a Unix socket in the state directory, which only the user can open. A connection carries one
 request and one response, each a line of JSON; closing it cancels the request. Processes of tool calls are
 refused where the system tells who has connected (SO_PEERCRED on Linux, LOCAL_PEERPID on macOS). There are
-two requests: `list_clients`, and `sample`, which has a client's model write a text
-(`sampling/createMessage`). The client asks its own user for consent.
+three requests: `list_clients`; `sample`, which has a client's model write a text (`sampling/createMessage`),
+for which the client asks its own user for consent; and `follow`, after which both ends send lines until one
+of them closes the connection.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_LINE_BYTES = 1 << 20
+FOLLOW_REQUEST: Json = {"request": "follow"}
 MAX_CONNECTIONS = 16
 MAX_SAMPLING_TOKENS = 8_192
 MAX_SAMPLING_CHARS = 200_000
@@ -146,8 +148,8 @@ class _ControlRequests:
             if response is not None:
                 writer.write(json.dumps(response, ensure_ascii=False).encode() + b"\n")
                 await writer.drain()
-        except ConnectionError:
-            pass  # the command has ended
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # the command or the gateway has ended
         finally:
             self._open -= 1
             writer.close()
@@ -159,7 +161,7 @@ class _ControlRequests:
                 raise ControlError("the gateway is busy with other commands; try again later")
             connection = writer.get_extra_info("socket")
             try:
-                await asyncio.to_thread(_require_user, connection)
+                await asyncio.to_thread(require_user, connection)
             except ControlError:  # a response before its request would break the connection
                 with contextlib.suppress(ValueError, TimeoutError):
                     async with asyncio.timeout(REFUSAL_DELAY_S):
@@ -167,7 +169,10 @@ class _ControlRequests:
                 raise
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 request = read_json((await reader.readline()).decode())
-            await asyncio.to_thread(_require_user, connection)  # it may have left the connection to another
+            await asyncio.to_thread(require_user, connection)  # it may have left the connection to another
+            if request == FOLLOW_REQUEST and self._gateway.follow is not None:
+                await self._gateway.follow(reader, writer)
+                return None
             return await _run_until_closed(self._answer(request), reader)
         except ControlError as error:
             return {"error": shorten(str(error), MAX_ERROR_CHARS)}
@@ -200,8 +205,8 @@ async def _run_until_closed(answering: Any, reader: asyncio.StreamReader) -> Jso
         await asyncio.gather(answer, closing, return_exceptions=True)
 
 
-def _require_user(connection: socket.socket) -> None:
-    """Raise ControlError if the connecting process belongs to another user or to a tool call."""
+def require_user(connection: socket.socket) -> None:
+    """Raise ControlError if the process at the other end belongs to another user or to a tool call."""
     try:
         peer = identify_peer(connection)
     except OSError:

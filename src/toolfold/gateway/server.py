@@ -120,6 +120,8 @@ class Gateway:
         self._runtime = self.runtime = runtime
         self.on_tokens_changed: Callable[[], None] = lambda: None
         """Called in the event loop after tokens, users or teams have changed."""
+        self.follow: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] | None = None
+        """Function that shows the gateway's questions and events to a dashboard on its control socket."""
         self._default_client, self._tokens = default_client, tokens
         self._client_asks_user = is_local and runtime.config.gateway.trust_client_approval
         self._sessions: dict[str, ClientSession] = {}

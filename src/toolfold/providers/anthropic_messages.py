@@ -10,6 +10,7 @@ from toolfold.events import Usage
 from toolfold.model import Definition, Json, Media, ToolCall, ToolResult, read_json
 from toolfold.providers.dialect import (
     DEFERRED,
+    NOTICE_OPENING,
     Dialect,
     DialectName,
     Message,
@@ -104,7 +105,10 @@ class AnthropicMessages(Dialect):
             return [block | {"content": _render_content(result, media)} | failed]
         references = [{"type": "tool_reference", "tool_name": name} for name in names]
         # A result with references may hold nothing else, so the remaining text follows it.
-        return [block | {"content": references}, *([self.render_text(rest)] if rest else [])]
+        return [
+            block | {"content": references},
+            *([self.render_text(f"{NOTICE_OPENING}\n{rest}")] if rest else []),
+        ]
 
     def is_result_part(self, part: Json) -> bool:
         return part.get("type") == "tool_result"

@@ -205,15 +205,26 @@ def is_user_message(message: Message) -> bool:
     if is_notice(message):
         return False
     parts = () if content is None or isinstance(content, str) else content
-    results = sum(1 for part in parts if isinstance(part, Mapping) and part.get("type") == "tool_result")
-    return not results or results < len(parts)
+    return not parts or not all(map(_is_from_runtime, parts))
+
+
+def _is_from_runtime(part: Any) -> bool:
+    """Return True for a part of a message with the role `user` that no person wrote."""
+    if not isinstance(part, Mapping):
+        return False
+    return part.get("type") == "tool_result" or is_notice_text(part.get("text"))
 
 
 def is_notice(message: Message) -> bool:
     """Return True for a message of the runtime to the model."""
     content = message.get("content")
     first = next(iter(select_mappings(content)), {}).get("text") if not isinstance(content, str) else content
-    return message.get("role") == "user" and isinstance(first, str) and first.startswith(NOTICE_OPENING)
+    return message.get("role") == "user" and is_notice_text(first)
+
+
+def is_notice_text(text: Any) -> bool:
+    """Return True for a text that the runtime wrote for the model under the role `user`."""
+    return isinstance(text, str) and text.startswith(NOTICE_OPENING)
 
 
 def is_instruction(message: Message) -> bool:

@@ -62,6 +62,7 @@ class RequestEvents:
                 tool_search=not has_all_tools,
                 tokens=report.sent_tokens + (report.saved_tokens if has_all_tools else 0),
                 tokens_saved=0 if has_all_tools else max(0, report.saved_tokens),
+                why=fold.turn.why,
             )
         )
 

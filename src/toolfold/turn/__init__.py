@@ -17,6 +17,7 @@ from toolfold.turn.bridge import Bridge, unwrap
 from toolfold.turn.conversation import Conversation
 from toolfold.turn.disclosure import Disclosure
 from toolfold.turn.grant import Grant, GrantCache
+from toolfold.turn.planning import plan_turn
 from toolfold.turn.selection import Selection, Selector
 from toolfold.turn.tokens import count_tokens
 
@@ -34,6 +35,7 @@ __all__ = [
     "begin_turn",
     "copy_definitions",
     "count_tokens",
+    "plan_turn",
     "render_definitions",
     "select_showable",
     "unwrap",

@@ -47,6 +47,10 @@ class Turn:
     """Name → reason, for tools that stay listed during a grace period but cannot be called."""
     direct: frozenset[str] = frozenset()
     """Names of tools that are always in the model's list and therefore not searchable."""
+    selects: bool = False
+    """True if tools are selected for each message of the conversation."""
+    why: str = ""
+    """Why tools are deferred to tool search in this turn, or why they are not."""
     known_signatures: Mapping[str, str] = field(default_factory=dict)
     """Name → signature, for tools in search results that the model still has in its messages."""
     explain_missing: Callable[[str], str] | None = None

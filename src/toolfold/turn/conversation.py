@@ -14,6 +14,7 @@ from typing import Any
 from toolfold.errors import CallError
 from toolfold.model import BRIDGE_CALL, ToolCall
 from toolfold.naming import is_reserved
+from toolfold.providers.dialect import is_notice_text
 from toolfold.retrieval.context import Context
 from toolfold.turn.bridge import unwrap
 from toolfold.turn.notes import CLOSING, OPENING
@@ -110,7 +111,11 @@ def _user_text(message: Mapping[str, Any], longest: int) -> str:
     texts: list[str] = []
     for part in (content,) if isinstance(content, str) else _as_sequence(content)[:MAX_MESSAGE_PARTS]:
         text = part.get("text") if isinstance(part, Mapping) and _type_of(part) in _TEXT_TYPES else part
-        if isinstance(text, str) and (own := _strip_notes(text[:MAX_LATEST_CHARS])[:longest]):
+        if (
+            isinstance(text, str)
+            and not is_notice_text(text)
+            and (own := _strip_notes(text[:MAX_LATEST_CHARS])[:longest])
+        ):
             texts.append(own)
             longest -= len(own)
         if longest <= 0:

@@ -107,7 +107,11 @@ def measure_tools(
         },
         brief=brief,
         core=frozenset(tool.name for tool in tools if tool.core),
-        pinned=frozenset(settings.pinned) & {tool.name for tool in tools},
+        pinned=frozenset(
+            tool.name
+            for tool in tools
+            if tool.name in settings.pinned or (tool.core and settings.selection == "auto")
+        ),
         bridge=counter.definitions(map(slimmer, bridge)),
         hits=settings.tool_search.search_default_limit,
         shown=settings.rag_top_k,

@@ -60,6 +60,7 @@ class Deferral:
         self._always = frozenset(settings.tool_search.always_load)
         self._defer = frozenset(settings.tool_search.defer)
         self._pinned = frozenset(settings.pinned)
+        self._pins_core = settings.selection == "auto"
         self._lock = threading.Lock()
         self._sorted: weakref.WeakKeyDictionary[Grant, ToolPartition] = weakref.WeakKeyDictionary()
 
@@ -76,6 +77,7 @@ class Deferral:
         always = {tool.name for tool in pinned}
         kept = [tool for tool in tools if tool.name in always or self._is_own(tool, names)]
         staying = {tool.name for tool in kept}
+        pinned = kept if self._pins_core else pinned
         return ToolPartition(pinned, kept, {tool.name: tool for tool in tools if tool.name not in staying})
 
     def _is_pinned(self, tool: Tool, tools: Collection[str]) -> bool:

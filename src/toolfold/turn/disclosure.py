@@ -33,12 +33,19 @@ UNKNOWN_CONTEXT_LIMIT_TOKENS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class DisclosureDecision:
-    """Decision whether tools are deferred to tool search in a turn, with its reason."""
+    """Decision whether tools are deferred to tool search and selected in a turn, with its reason."""
 
     active: bool
+    """True if tools are deferred to tool search."""
     reason: str
     weight: TokenCount | None = None
     """The tokens of the deferrable tools, if the decision depends on them."""
+    selects: bool = False
+    """True if tools are selected for each message."""
+    adds_search: bool = False
+    """True if all tools are shown, and tool search for tools that are not known yet."""
+    forced: bool = False
+    """True if the selection failed: the model has to search, and keeps the tools that are never deferred."""
 
 
 class Disclosure:
@@ -54,7 +61,7 @@ class Disclosure:
         behind_gateway: bool = False,
     ) -> None:
         self._max_tools = settings.tool_search.max_shown_tools(behind_gateway=behind_gateway)
-        self._settings = settings.tool_search
+        self._settings, self._selection = settings.tool_search, settings.selection
         self._behind_gateway = behind_gateway
         self._sorted = deferral or Deferral(settings)
         self._weights = weights or ToolTokenCounts()
@@ -67,31 +74,24 @@ class Disclosure:
         self,
         grant: Grant,
         turn: Turn,
-        *,
-        context_tokens: int | None = None,
+        decision: DisclosureDecision,
         chosen: Collection[str] | None = None,
-        forced: bool = False,
-        is_incomplete: bool = False,
     ) -> Turn:
         """Return the turn with only the tools visible to the model; other tools can be found by search.
 
-        `forced` means that selection failed: the model has to search, and keeps the tools that are never
-        deferred. `is_incomplete` means that the tools of a server are not known yet.
+        `chosen` are the pinned and selected tools; None if no tools are selected.
         """
-        verdict = self._decide_forced(grant, turn) if forced else self.decide(grant, turn, context_tokens)
-        disclosed = turn
-        if verdict.active:
-            disclosed = self._show_tools(
-                grant, turn, self._visible_tools(grant, turn, chosen, forced), searchable=True
-            )
-        elif chosen is not None and not forced:
-            disclosed = self._show_tools(grant, turn, select_showable(grant, turn, sorted(chosen)))
-        elif is_incomplete and self._behind_gateway and self._settings.enabled != "off":
-            # Many clients ignore changes of the list: they find the tools of servers that start later.
+        turn = replace(turn, why=decision.reason, selects=decision.selects)
+        if decision.active:
+            visible = self._visible_tools(grant, turn, chosen, decision.forced)
+            turn = self._show_tools(grant, turn, visible, searchable=True)
+        elif chosen is not None and not decision.forced:
+            turn = self._show_tools(grant, turn, select_showable(grant, turn, sorted(chosen)))
+        elif decision.adds_search:
             bridge = self._shown_bridge(grant, self._sorted(grant))
-            disclosed = self._show_tools(grant, turn, [*turn.tools, *bridge], searchable=True)
-        self._log_decision(grant, disclosed, verdict)
-        return disclosed
+            turn = self._show_tools(grant, turn, [*turn.tools, *bridge], searchable=True)
+        self._log_decision(grant, turn, decision)
+        return turn
 
     def always_shown(self, grant: Grant) -> frozenset[str]:
         """Return the names of the session's tools that are never deferred to tool search."""
@@ -107,8 +107,28 @@ class Disclosure:
         direct = self.always_shown(grant).intersection(tool.name for tool in tools)
         return replace(turn, tools=tools, searchable=searchable, direct=direct)
 
-    def decide(self, grant: Grant, turn: Turn, context_tokens: int | None) -> DisclosureDecision:
-        """Decide whether this turn's tools are deferred to tool search, given the model's context window."""
+    def decide(
+        self, grant: Grant, turn: Turn, context_tokens: int | None, *, is_incomplete: bool = False
+    ) -> DisclosureDecision:
+        """Decide whether tools are deferred to tool search and selected, given the model's context window.
+
+        `is_incomplete` means that the tools of a server are not known yet.
+        """
+        decision = self._decide_deferral(grant, turn, context_tokens)
+        selects = decision.active if self._selection == "auto" else self._selection != "eager"
+        # Many clients of a gateway ignore changes of the list: they search for the tools of late servers.
+        can_search = self._behind_gateway and self._settings.enabled != "off"
+        adds_search = is_incomplete and can_search and not decision.active
+        return replace(decision, selects=selects, adds_search=adds_search)
+
+    def decide_forced(self, grant: Grant, turn: Turn) -> DisclosureDecision:
+        """Return the decision for a turn whose tools could not be selected: the model has to search."""
+        parts = self._sorted(grant)
+        deferrable = len(parts.deferrable) > len(parts.find_unavailable(turn))
+        reason = "tools could not be selected" if deferrable else "no tool is deferrable"
+        return DisclosureDecision(deferrable, reason, selects=True, forced=True)
+
+    def _decide_deferral(self, grant: Grant, turn: Turn, context_tokens: int | None) -> DisclosureDecision:
         mode = self._settings.enabled
         parts = self._sorted(grant)
         if mode == "off":
@@ -119,19 +139,12 @@ class Disclosure:
             return DisclosureDecision(True, "tool search is on")
         count = len(parts.deferrable) - len(parts.find_unavailable(turn))
         if self._max_tools is not None and count > self._max_tools:
-            return DisclosureDecision(True, f"{count:,} tools are more than {self._max_tools:,}")
+            return DisclosureDecision(True, f"{count:,} tools are more than the limit of {self._max_tools:,}")
         limit, why = self._token_limit(context_tokens)
         weight = parts.count_tokens(turn, self._weights, limit)
         active = weight.known != "at most" and weight.tokens >= limit
         compared = "at or above" if active else "below"
-        return DisclosureDecision(active, f"{weight} tokens are {compared} {why}", weight)
-
-    def _decide_forced(self, grant: Grant, turn: Turn) -> DisclosureDecision:
-        parts = self._sorted(grant)
-        deferrable = len(parts.deferrable) > len(parts.find_unavailable(turn))
-        return DisclosureDecision(
-            deferrable, "tools could not be selected" if deferrable else "no tool is deferrable"
-        )
+        return DisclosureDecision(active, f"{weight} tokens are {compared} the threshold of {why}", weight)
 
     def _token_limit(self, context_tokens: int | None) -> tuple[int, str]:
         """Return the token limit above which tools are deferred, and the origin of the limit."""

@@ -75,7 +75,7 @@ class RequestBuilder:
         """
         policy = self._policy
         is_native = policy.native.decide(native, policy.settings.rag_native, dialect=dialect, model=model)
-        placement = self._choose_placement(model, dialect)
+        placement = self._choose_placement(turn, model, dialect)
         selected = turn.selection.names if turn.selection else ()
         placed = self._placing.place(
             turn,
@@ -94,13 +94,15 @@ class RequestBuilder:
         turn = replace(turn, tools=placed.tools, searchable=searchable, direct=direct, known_signatures=known)
         return Request.of(placed, turn, dialect, cache=cache)
 
-    def _choose_placement(self, model: str, dialect: Dialect) -> Placement:
+    def _choose_placement(self, turn: Turn, model: str, dialect: Dialect) -> Placement:
         settings = self._policy.settings
-        if settings.selection == "eager":  # nothing is selected, so there is nothing to place
+        if not turn.selects:  # nothing is selected, so there is nothing to place
             return "replace"
-        # Tools listed beside a message are called through the bridge, which this setting removes.
-        is_bridge_off = settings.rag_placement == "auto" and settings.tool_search.enabled == "off"
-        choice = "replace" if is_bridge_off else settings.rag_placement
+        choice = settings.rag_placement
+        if choice == "auto" and settings.tool_search.enabled == "off":
+            choice = "replace"  # tools listed beside a message are called through the bridge
+        elif choice == "auto" and settings.selection == "auto":
+            choice = "tail"  # keeps every prompt cache, also those of servers without prices
         return self._policy.placements.choose(choice, model, dialect)
 
     def _fixed_tools(self, grant: Grant, turn: Turn, placement: Placement) -> list[Tool]:
@@ -109,7 +111,7 @@ class RequestBuilder:
         For placements with a constant array they do not depend on the message.
         """
         policy = self._policy
-        if policy.settings.selection == "eager":
+        if not turn.selects:
             return list(turn.tools)
         bridge = [tool for tool in turn.tools if tool.name in BRIDGE_NAMES]
         selected = turn.selection.names if turn.selection else ()

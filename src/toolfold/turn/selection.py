@@ -98,7 +98,8 @@ class Selector:
         weights: ToolTokenCounts | None = None,
     ) -> None:
         self._settings, self._retriever = settings, retriever
-        self._mode: Mode = "hybrid" if settings.selection == "eager" else settings.selection
+        selection = settings.selection
+        self._mode: Mode = "hybrid" if selection == "auto" or selection == "eager" else selection
         self._sorted = deferral or Deferral(settings)
         self._weights = weights or ToolTokenCounts()
         self._lock = threading.Lock()

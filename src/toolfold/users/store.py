@@ -86,6 +86,11 @@ class UserStore(ABC):
         self.edit(lambda directory: directory.with_new_user(user))
         return user
 
+    def name_user(self, user_id: str) -> str:
+        """Return the name of the user with this id; empty if there is none."""
+        user = self.directory().users.get(user_id) if user_id else None
+        return "" if user is None else user.name
+
     def find_identity(self, issuer: str, subject: str) -> User | None:
         """Return the user with this identity at an identity provider, even if the user is disabled."""
         return self.directory().find_identity(issuer, subject)

@@ -20,8 +20,8 @@ interface Overview {
   catalog: { tools: number; shown: number; tokens_all: number; tokens_shown: number };
   servers: ServerState[];
   is_stored: boolean;
-  /** Whether tools are selected for each message. */
-  selects: boolean;
+  /** How tools are selected for a message; `eager` sends all of them. */
+  selection: string;
 }
 
 const PERIODS = ["hour", "day", "week", "month"] as const;
@@ -87,7 +87,7 @@ export function OverviewPage() {
             : <BarChart title="Tokens over time" series={[{ name: "used", class: "c1" }, { name: "saved", class: "c2" }]} {...bars((each) => [each.tokens, each.saved_tokens])} />}
         </Card>
         <Card title="Catalog" aside={<Link to="catalog">All tools</Link>}>
-          <p class="lead"><b>{plural(catalog.tools, "tool")}</b> can be used. A model is sent {data.selects && deferred <= 0 ? "some" : whole(catalog.shown)} of them{deferred > 0 ? <>, which saves about <b>{short(deferred)} of {short(catalog.tokens_all)} tokens</b> in every request.</> : data.selects ? ": those that fit its message." : ": all fit in a request."}</p>
+          <p class="lead"><b>{plural(catalog.tools, "tool")}</b> can be used. A model is sent {data.selection !== "eager" && deferred <= 0 ? "those" : `${whole(catalog.shown)} of them`}{deferred > 0 ? <>, which saves about <b>{short(deferred)} of {short(catalog.tokens_all)} tokens</b> in every request.</> : data.selection === "eager" ? ": all fit in a request." : ` that fit its message${data.selection === "auto" ? ", or all if they are few" : ""}.`}</p>
           <ShareBar label="Tools by state" parts={[["core", "c1"], ["pinned", "c3"], ["shown", "good"], ["deferred", "c2"], ["held", "warn"], ["unavailable", "bad"], ["off", "faint"]].map(([name, tone]) => ({ name, class: tone, value: data.states[name] ?? 0 }))} />
         </Card>
         <Card title="Servers" aside={<Link to="servers">Manage</Link>}>

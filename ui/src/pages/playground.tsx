@@ -43,6 +43,7 @@ interface Choices {
 }
 
 const MODE_TEXTS: Record<string, string> = {
+  auto: "auto: by the number and size of the tools",
   eager: "eager: send every tool",
   tool_search: "tool_search: the model searches",
   keyword: "keyword: best by words",

@@ -13,7 +13,7 @@
         ├── ToolHeldForReview   a person must review the tool first; the call did not run
         └── RequestRejected     it responded with an error
 
-Each class has a `kind`, which identifies it in results, logs and `docs/mcp-faults.md`.
+Each class has a `kind`, which identifies it in results, logs and `benchmarks/results/mcp-faults.md`.
 """
 
 from __future__ import annotations
