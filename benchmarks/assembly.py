@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from toolfold import load_config, open_runtime, sample_catalog
-from toolfold.model import Json
+from toolfold.core.types import Json
 
 SIZES = (30, 226, 1_000, 10_000)
 PEER = Path(__file__).with_name("assembly_hermes.py")

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.dashboard.conftest import NOTES
 from tests.dashboard.harness import DashboardProcess, open_browser, run_dashboard, write_home
 
-from toolfold.dashboard.static_files import load_static_files
+from toolfold.serving.dashboard.static_files import load_static_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -37,7 +37,7 @@ from measuring.scores import DEEPEST, figures
 from measuring.sets import Sets, Task
 from measuring.weights import Model, Weights
 
-from toolfold.registry import Snapshot
+from toolfold.core.registry import Snapshot
 
 MESSAGES = Path(__file__).resolve().parents[1] / "training" / "enrichment"
 COUNTS = (0, 1, 3, 6)

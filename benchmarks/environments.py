@@ -38,7 +38,7 @@ from tests.environments import cloud_backends, server_backends
 from tests.environments.backend_kinds import KINDS, Kind
 from tests.environments.servers import SERVERS
 
-from toolfold.environments import Environment, EnvironmentLimits
+from toolfold.tools.environments import Environment, EnvironmentLimits
 
 if TYPE_CHECKING:
     import daytona

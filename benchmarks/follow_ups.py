@@ -20,14 +20,14 @@ from measuring import report
 from measuring.conversations import Conversation, ConversationSet, load_bfcl_sets
 from measuring.peers import print_progress
 
-from toolfold.authoring import build_tool
-from toolfold.model import Json
-from toolfold.registry import Snapshot
-from toolfold.retrieval.context import NO_CONTEXT, Context
-from toolfold.retrieval.multilingual import MultilingualEmbedder
-from toolfold.retrieval.need import NeedClassifier
-from toolfold.retrieval.ranking import Ranker
-from toolfold.retrieval.search import Retriever
+from toolfold.core.authoring import build_tool
+from toolfold.core.registry import Snapshot
+from toolfold.core.types import Json
+from toolfold.selection.retrieval.context import NO_CONTEXT, Context
+from toolfold.selection.retrieval.multilingual import MultilingualEmbedder
+from toolfold.selection.retrieval.need import NeedClassifier
+from toolfold.selection.retrieval.ranking import Ranker
+from toolfold.selection.retrieval.tool_search import Retriever
 
 DEPTHS = (5, 8)
 MAX_EARLIER = 3

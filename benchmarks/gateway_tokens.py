@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from measuring.peers import print_progress
 from tests.mcp.servers import run_http_server
 
-from toolfold.turn.tokens import TokenCounter, compact
+from toolfold.selection.turn.tokens import TokenCounter, compact
 
 CURRENT_DIRECTORY = Path(__file__).resolve().parent.parent
 SERVERS = CURRENT_DIRECTORY.parent / "shared" / "mcp"

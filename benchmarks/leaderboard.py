@@ -34,8 +34,8 @@ from measuring.weights import SHIPPED, Weights
 
 from toolfold import Runtime, load_config, open_runtime, sample_catalog
 from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
-from toolfold.retrieval.evaluation import Query
-from toolfold.turn.pricing import PRICES_AS_OF
+from toolfold.selection.retrieval.ranking_metrics import Query
+from toolfold.selection.turn.pricing import PRICES_AS_OF
 
 RESULTS = Path(__file__).parent / "results"
 OURS = ("default", "light", "keyword")

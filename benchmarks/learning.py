@@ -28,11 +28,11 @@ from measuring.scores import DEEPEST, figures
 from measuring.sets import Sets, Task
 from measuring.weights import Weights
 
-from toolfold.registry import Snapshot
-from toolfold.retrieval.evaluation import Query
-from toolfold.retrieval.learned_messages import LearnedMessages
-from toolfold.retrieval.learned_store import LearnedStore
-from toolfold.retrieval.search import Retriever
+from toolfold.core.registry import Snapshot
+from toolfold.selection.retrieval.learned_messages import LearnedMessages
+from toolfold.selection.retrieval.learned_store import LearnedStore
+from toolfold.selection.retrieval.ranking_metrics import Query
+from toolfold.selection.retrieval.tool_search import Retriever
 
 SHARES = (0.0, 0.1, 0.25, 0.5, 1.0)
 SEED = 11

@@ -84,7 +84,7 @@ class Memory:
 
 def make_tasks() -> dict[str, tuple[Task, float]]:
     """Return the kinds of requests of the mixed load, with their shares."""
-    text = files("toolfold").joinpath("sample/queries.jsonl").read_text(encoding="utf-8")
+    text = files("toolfold").joinpath("tools/sample/queries.jsonl").read_text(encoding="utf-8")
     queries = [json.loads(line)["query"] for line in text.splitlines()]
     body = json.dumps({"model": "gpt-4.1", "messages": [{"role": "user", "content": "@"}], "tools": _tools()})
     rng = random.Random(1)
@@ -107,7 +107,7 @@ def make_tasks() -> dict[str, tuple[Task, float]]:
 
 
 def _tools() -> list[dict[str, Any]]:
-    text = files("toolfold").joinpath("sample/catalog.jsonl").read_text(encoding="utf-8")
+    text = files("toolfold").joinpath("tools/sample/catalog.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.splitlines()[:SELECTED_FROM]]
     return [{"type": "function", "function": row["function"]} for row in rows]
 

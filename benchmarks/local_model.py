@@ -13,8 +13,8 @@ import sys
 import time
 from typing import Any
 
-from toolfold.providers.local import DEFAULT_MODEL, LocalClient
-from toolfold.providers.reply import ModelRequest, Reply
+from toolfold.models.local_models import DEFAULT_MODEL, LocalClient
+from toolfold.models.reply import ModelRequest, Reply
 
 TEXT = {"type": "string"}
 TOOLS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.mcp.faults import FAULTS, SERVER, Fault, free_port, http_settings, run_fault, stdio_settings
 
-from toolfold.config.servers import McpServerSettings
+from toolfold.config.servers_settings import McpServerSettings
 
 HTTP = SERVER.with_name("fault_http.py")
 BARE_SECONDS = 4.0
@@ -226,7 +226,7 @@ Written by `python benchmarks/mcp_faults.py --bare --write benchmarks/results/mc
 Each row is a server that has one fault (`tests/mcp/fault_server.py`, `tests/mcp/fault_http.py`);
 `tests/mcp/test_faults.py` asserts every result.
 
-* **Result** is the `kind` of the error (see `toolfold.sources.mcp.faults`), or "the response" if the call
+* **Result** is the `kind` of the error (see `toolfold.mcp.faults`), or "the response" if the call
   succeeds despite the fault.
 * **Seconds** is the time from the call to its result, or from the expiry of a timeout. For faults at startup
   it includes the start of the server.

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from email import message_from_string
 from pathlib import Path
 
-from toolfold.sources.mcp.scan import file_passages
-from toolfold.sources.mcp.scan.file_passages import find_page_passages
+from toolfold.mcp.scan import file_passages
+from toolfold.mcp.scan.file_passages import find_page_passages
 
 CORPUS = Path(__file__).parents[1] / "tests" / "mcp" / "poison"
 NAMES = re.compile(r"(README|NEWS|FAQ|INSTALL|HACKING|TODO|copyright|.*\.(md|rst|txt))(\..*)?", re.IGNORECASE)

@@ -157,7 +157,7 @@ async def _read_piece(reader: asyncio.StreamReader, head: bytes) -> bytes:
 
 def make_tools(count: int) -> list[dict[str, Any]]:
     """Return `count` tools from the sample catalog, all with different names."""
-    text = files("toolfold").joinpath("sample/catalog.jsonl").read_text(encoding="utf-8")
+    text = files("toolfold").joinpath("tools/sample/catalog.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.splitlines()]
     tools = []
     for number in range(count):

@@ -32,10 +32,10 @@ from measuring.sets import SAMPLE, SEED, Sets
 
 from proxy import TOOLFOLD, running
 from toolfold import sample_catalog
-from toolfold.model import Json, Tool
-from toolfold.retrieval.evaluation import Query
-from toolfold.turn.pricing import PRICES_AS_OF, ModelCall, Prices, Segment, compute_bill, prices_for
-from toolfold.turn.tokens import TokenCounter
+from toolfold.core.types import Json, Tool
+from toolfold.selection.retrieval.ranking_metrics import Query
+from toolfold.selection.turn.pricing import PRICES_AS_OF, ModelCall, Prices, Segment, compute_bill, prices_for
+from toolfold.selection.turn.tokens import TokenCounter
 
 PRICED = tuple(map(prices_for, ("claude-sonnet-4-6", "gpt-5.4", "gpt-4o")))
 SYSTEM = {

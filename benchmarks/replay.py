@@ -23,7 +23,7 @@ from measuring.peers import print_progress
 from measuring.replay import OUTCOMES, PRICED, open_replay
 from measuring.trips import MODES, Mode
 
-from toolfold.model import Json
+from toolfold.core.types import Json
 
 SKIPPED_MODES = ("search, describe, call",)  # differs from "search, call" by the number of model calls only
 

@@ -24,9 +24,9 @@ from measuring.sets import SAMPLE, SEED, Sets
 from measuring.trips import MODES, Outcome, hold, opened, scripted
 
 from toolfold import sample_catalog
-from toolfold.model import Json
-from toolfold.retrieval.evaluation import Query
-from toolfold.turn.pricing import PRICES_AS_OF, Prices, prices_for
+from toolfold.core.types import Json
+from toolfold.selection.retrieval.ranking_metrics import Query
+from toolfold.selection.turn.pricing import PRICES_AS_OF, Prices, prices_for
 
 PRICED = tuple(map(prices_for, ("claude-sonnet-4-6", "gpt-5.4", "gpt-4o", "llama-4-maverick")))
 

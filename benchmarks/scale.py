@@ -36,10 +36,10 @@ from measuring.sets import Sets, distinct
 from measuring.speed import fresh, make_path
 from numpy.typing import NDArray
 
-from toolfold.retrieval.embedding import LightEmbedder
-from toolfold.retrieval.multilingual import MultilingualEmbedder
-from toolfold.retrieval.vector_store import FILE_NAME, VECTOR_DIRECTORY
-from toolfold.retrieval.vectors import PackedVectors, Vectors
+from toolfold.selection.retrieval.embedding import LightEmbedder
+from toolfold.selection.retrieval.multilingual import MultilingualEmbedder
+from toolfold.selection.retrieval.vector_store import FILE_NAME, VECTOR_DIRECTORY
+from toolfold.selection.retrieval.vectors import PackedVectors, Vectors
 
 DATABASE_SEARCH = Path(__file__).with_name("measuring") / "database_search.py"
 SIZES = (1_000, 10_000, 100_000, 1_000_000)

@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from toolfold import sample_catalog
-from toolfold.authoring import build_tool
-from toolfold.model import Json, Tool
-from toolfold.retrieval.evaluation import load_queries
-from toolfold.turn.slimming import Slimmer, slim
-from toolfold.turn.tokens import TokenCounter, tokenizer_for
+from toolfold.core.authoring import build_tool
+from toolfold.core.types import Json, Tool
+from toolfold.selection.retrieval.ranking_metrics import load_queries
+from toolfold.selection.turn.slimming import Slimmer, slim
+from toolfold.selection.turn.tokens import TokenCounter, tokenizer_for
 
 
 def sample() -> dict[str, list[Tool]]:

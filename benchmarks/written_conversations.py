@@ -22,16 +22,16 @@ from statistics import fmean
 from measuring import report
 
 from toolfold.config.settings import ToolsSettings
-from toolfold.evaluation import QueryResult, run_queries
-from toolfold.registry import Snapshot
-from toolfold.retrieval.evaluation import load_queries, recall
-from toolfold.retrieval.example_messages import ExampleMessages
-from toolfold.retrieval.multilingual import MultilingualEmbedder
-from toolfold.retrieval.need import NeedClassifier
-from toolfold.retrieval.phrasebook import Phrasebook
-from toolfold.retrieval.ranking import Ranker
-from toolfold.retrieval.search import Retriever
-from toolfold.sources.catalog import load_catalog, sample_catalog
+from toolfold.core.registry import Snapshot
+from toolfold.runtime.evaluation import QueryResult, run_queries
+from toolfold.selection.retrieval.example_messages import ExampleMessages
+from toolfold.selection.retrieval.multilingual import MultilingualEmbedder
+from toolfold.selection.retrieval.need import NeedClassifier
+from toolfold.selection.retrieval.phrasebook import Phrasebook
+from toolfold.selection.retrieval.ranking import Ranker
+from toolfold.selection.retrieval.ranking_metrics import load_queries, recall
+from toolfold.selection.retrieval.tool_search import Retriever
+from toolfold.tools.catalog import load_catalog, sample_catalog
 
 SPLITS = ("held-out", "unseen")
 KINDS = ("opening", "follow-up", "reference", "correction", "return", "new topic", "task", "small talk")

@@ -1,7 +1,7 @@
 """Limit a session to some toolsets, and delegate a part of them to another session."""
 
 from toolfold import open_runtime, sample_catalog
-from toolfold.errors import UnknownToolset
+from toolfold.core.errors import UnknownToolset
 
 
 def main() -> None:

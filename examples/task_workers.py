@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from toolfold import Agent, Runtime, ToolCall, open_runtime, tool
-from toolfold.providers.client import ModelClient
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
+from toolfold.models.client import ModelClient
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply
 
 CLAIM = """
 UPDATE cards SET worker = ? WHERE id = (SELECT id FROM cards WHERE worker IS NULL ORDER BY id LIMIT 1)

@@ -17,12 +17,12 @@ from typing import Any
 
 from tools_reference import list_builtin_tools
 
-from toolfold.authoring import build_tool
-from toolfold.model import Source, Tool, mcp_original_name
-from toolfold.retrieval.example_messages import MessageChecker, MessageRecord
-from toolfold.retrieval.message_store import format_record
-from toolfold.retrieval.phrasebook import FILE_NAME, Phrasebook
-from toolfold.sources.mcp.scan import find_injections
+from toolfold.core.authoring import build_tool
+from toolfold.core.types import Source, Tool, mcp_original_name
+from toolfold.mcp.scan import find_injections
+from toolfold.selection.retrieval.example_messages import MessageChecker, MessageRecord
+from toolfold.selection.retrieval.message_store import format_record
+from toolfold.selection.retrieval.phrasebook import FILE_NAME, Phrasebook
 
 BUILT_IN = "toolfold"
 """Stands for the server of the built-in tools."""

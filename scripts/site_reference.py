@@ -19,9 +19,9 @@ from typing import Any
 import click
 
 import toolfold
-from toolfold import events
 from toolfold.cli.app import COMMANDS, app
 from toolfold.config.describe import Setting, describe_settings
+from toolfold.core import events
 
 FIELD_NOTE = re.compile(r'^    (\w+): [^\n]*\n    """(.*?)"""', re.MULTILINE | re.DOTALL)
 HIDDEN_DEFAULT = re.compile(r"<(?:factory|function|built-in)[^>]*>+")
@@ -206,7 +206,7 @@ def render_events() -> str:
         "# Events",
         "What happens in a session, as typed objects: [`agent.stream`](../agent.md#events) yields them, and"
         " `toolfold run --json` prints one as JSON per line, with its `type` and these fields. The classes"
-        " are in `toolfold.events`.",
+        " are in `toolfold.core.events`.",
     ]
     classes = [
         each for each in vars(events).values() if inspect.isclass(each) and issubclass(each, events.Event)

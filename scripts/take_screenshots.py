@@ -29,9 +29,9 @@ from tests.dashboard.harness import (  # noqa: E402
 )
 
 from toolfold.config.record import SettingsRecord  # noqa: E402
-from toolfold.dashboard.demo import write_sample_history, write_sample_users  # noqa: E402
-from toolfold.dashboard.recorder import HISTORY_FILE  # noqa: E402
-from toolfold.users import USERS_FILE, FileUserStore  # noqa: E402
+from toolfold.serving.dashboard.demo_routes import write_sample_history, write_sample_users  # noqa: E402
+from toolfold.serving.dashboard.recorder import HISTORY_FILE  # noqa: E402
+from toolfold.state.users import USERS_FILE, FileUserStore  # noqa: E402
 
 if TYPE_CHECKING:
     import queue

@@ -20,8 +20,8 @@ from tests.postgres import PostgresServer, run_postgres
 from tests.thorough import count_examples, runs_all_tests, split_items
 from toolfold import CallContext, Runtime, Tool, build_tool, open_runtime
 from toolfold.config import load_config
-from toolfold.database import Database, open_database
-from toolfold.model import Approver, Json
+from toolfold.core.types import Approver, Json
+from toolfold.state.database import Database, open_database
 
 # No deadline, because the duration of an example depends on the machine. Derandomized, so that most runs are
 # repeatable; examples still vary with constants of the modules that a worker has imported.
@@ -86,7 +86,7 @@ def _rank_by_duration(module: Path) -> int:
 def wait_for_the_whole_index() -> Iterator[None]:
     """Let searches wait for the whole index: on a slow machine a session would give up and find less."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("toolfold.runtime_parts._MIN_PATIENCE_S", 600.0)
+        patch.setattr("toolfold.runtime.parts._MIN_PATIENCE_S", 600.0)
         yield
 
 

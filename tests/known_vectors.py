@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from toolfold.retrieval.embedding import Encoder, Kind, Matrix, QueryEncoding, shipped_encoder
+from toolfold.selection.retrieval.embedding import Encoder, Kind, Matrix, QueryEncoding, shipped_encoder
 
 LIGHT_MODEL = {"TOOLFOLD_TOOLS__RAG_EMBED_MODEL": "light"}
 """Variable for processes of Toolfold in tests that are not about search: they index tools in milliseconds."""

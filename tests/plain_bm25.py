@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from toolfold.model import Tool
+from toolfold.core.types import Tool
 
 K1 = 1.5
 B = 0.75

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from toolfold.approval import gate
-from toolfold.approval.gate import Approval
-from toolfold.authoring import build_tool
-from toolfold.errors import Refused
-from toolfold.loops import EventLoops
-from toolfold.model import Answer, ApprovalRequest, CallContext, Effect, Json, Tool
+from toolfold.core.authoring import build_tool
+from toolfold.core.errors import Refused
+from toolfold.core.loops import EventLoops
+from toolfold.core.types import Answer, ApprovalRequest, CallContext, Effect, Json, Tool
+from toolfold.safety.approval import gate
+from toolfold.safety.approval.gate import Approval
 
 CONTEXT = CallContext(session_id="session-1")
 NOT_RUN = "It was not run. Do not retry it unless the user asks you to."
@@ -172,7 +172,7 @@ async def test_call_is_refused_after_the_timeout_even_if_the_approver_ignores_ca
             except asyncio.CancelledError:
                 continue
 
-    monkeypatch.setattr("toolfold.loops.SETTLE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("toolfold.core.loops.SETTLE_TIMEOUT_S", 0.05)
     async with asyncio.timeout(60):
         assert "there was no answer" in await refusal(Approval(hang, loops, timeout=0.05))
 
@@ -187,7 +187,7 @@ async def test_approval_given_after_the_timeout_does_not_run_the_call(
             return True
         return True
 
-    monkeypatch.setattr("toolfold.loops.SETTLE_TIMEOUT_S", 5)
+    monkeypatch.setattr("toolfold.core.loops.SETTLE_TIMEOUT_S", 5)
     assert "there was no answer" in await refusal(Approval(late, loops, timeout=0.01))
 
 

@@ -24,9 +24,9 @@ from typing_extensions import TypedDict
 
 from tests.cases import check_cases
 from tests.thorough import try_examples
-from toolfold.authoring import ToolFunction, build_tool, tool, tool_from_function
-from toolfold.errors import InvalidArguments, InvalidTool
-from toolfold.model import CallContext, Effect, Json, Source, Tool
+from toolfold.core.authoring import ToolFunction, build_tool, tool, tool_from_function
+from toolfold.core.errors import InvalidArguments, InvalidTool
+from toolfold.core.types import CallContext, Effect, Json, Source, Tool
 
 if TYPE_CHECKING:
     from somewhere import OnlyForCheckers  # type: ignore[import-not-found]
@@ -982,7 +982,7 @@ def test_function_decorated_twice_with_different_names_creates_two_tools() -> No
 def test_decorating_a_function_as_a_tool_imports_no_heavy_module() -> None:
     program = """
 import sys
-from toolfold.authoring import tool
+from toolfold.core.authoring import tool
 @tool
 def f(a: int) -> int:
     return a

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from toolfold.authoring import build_tool
-from toolfold.availability import Availability, CheckFailures, Status
-from toolfold.errors import ConfigError
-from toolfold.model import Check, Tool
-from toolfold.redaction import Redaction
+from toolfold.core.authoring import build_tool
+from toolfold.core.availability import Availability, CheckFailures, Status
+from toolfold.core.errors import ConfigError
+from toolfold.core.types import Check, Tool
+from toolfold.safety.redaction import Redaction
 
 
 class Clock:
@@ -425,8 +425,8 @@ def test_concurrent_turns_share_one_run_of_a_slow_availability_check(
 def test_hanging_availability_check_does_not_block_program_exit() -> None:
     program = """
 import threading
-from toolfold.authoring import build_tool
-from toolfold.availability import Availability
+from toolfold.core.authoring import build_tool
+from toolfold.core.availability import Availability
 tool = build_tool(name="x", toolset="t", schema={}, handler=len, check_fn=threading.Event().wait)
 print(Availability(timeout=0.05).unavailable([tool]))
 """
@@ -440,8 +440,8 @@ print(Availability(timeout=0.05).unavailable([tool]))
 def test_tool_is_unavailable_if_no_thread_can_be_started_for_its_availability_check() -> None:
     program = """
 import threading
-from toolfold.authoring import build_tool
-from toolfold.availability import Availability
+from toolfold.core.authoring import build_tool
+from toolfold.core.availability import Availability
 tool = build_tool(name="x", toolset="t", schema={}, handler=len, check_fn=lambda: True)
 availability = Availability(timeout=30)
 threading.stack_size(1 << 46)

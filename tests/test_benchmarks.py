@@ -26,7 +26,7 @@ def search(index, message, count):
 
 
 def sample(name: str) -> list[dict[str, Any]]:
-    text = files("toolfold").joinpath(f"sample/{name}").read_text(encoding="utf-8")
+    text = files("toolfold").joinpath(f"tools/sample/{name}").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -260,7 +260,7 @@ CHECK_VARIANTS = """
 import hashlib, sys
 from pathlib import Path
 from measuring.variants import load_tools
-from toolfold.sources.catalog import load_catalog
+from toolfold.tools.catalog import load_catalog
 
 file, size = Path(sys.argv[1]), int(sys.argv[2])
 real, tools = load_catalog(file), load_tools(file, size)

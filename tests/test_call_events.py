@@ -12,9 +12,16 @@ import pytest
 from tests.conftest import RuntimeOpener, recording_tool
 from tests.mcp.faults import server_entry
 from toolfold import Answer, ApprovalRequest, Runtime, build_tool
-from toolfold.call_events import MIN_PROGRESS_INTERVAL_S, ProgressLimiter
-from toolfold.events import ApprovalAnswered, ApprovalAsked, Event, ToolFinished, ToolProgressed, ToolStarted
-from toolfold.model import CallContext, Effect, Json
+from toolfold.core.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Event,
+    ToolFinished,
+    ToolProgressed,
+    ToolStarted,
+)
+from toolfold.core.types import CallContext, Effect, Json
+from toolfold.runtime.call_events import MIN_PROGRESS_INTERVAL_S, ProgressLimiter
 
 WRITES = frozenset({Effect.WRITE, Effect.DESTRUCTIVE})
 DEFERRED = {"tools": {"tool_search": {"enabled": "on"}}}

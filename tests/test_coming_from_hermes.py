@@ -18,8 +18,8 @@ from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from toolfold.cli.app import app
 from toolfold.config.settings import Settings
-from toolfold.model import BRIDGE_NAMES
-from toolfold.turn import Bridge, BridgeAnswers
+from toolfold.core.types import BRIDGE_NAMES
+from toolfold.selection.turn import Bridge, BridgeAnswers
 
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs" / "coming-from-hermes.md"

@@ -36,7 +36,7 @@ from toolfold.config import (
     untrust_project,
 )
 from toolfold.config.atomic import replace_file
-from toolfold.errors import ConfigError
+from toolfold.core.errors import ConfigError
 
 
 class Workspace:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from toolfold.config import Config, describe_settings, get_value, load_config, set_value, unset_value
 from toolfold.config.describe import Setting
-from toolfold.errors import ConfigError
+from toolfold.core.errors import ConfigError
 
 NUMBERS = [each for each in describe_settings() if each.low is not None]
 PLAIN = [each for each in describe_settings() if "<name>" not in each.key]

@@ -19,13 +19,11 @@ from typing import Any, NoReturn
 import pytest
 
 from tests.conftest import RuntimeOpener
-from toolfold.approval.gate import Approval
-from toolfold.call_events import CallEvents
-from toolfold.dispatch import Dispatch
-from toolfold.errors import CallError, InvalidArguments, Refused
-from toolfold.hooks import POST, PRE, Hooks
-from toolfold.loops import EventLoops
-from toolfold.model import (
+from toolfold.core.errors import CallError, InvalidArguments, Refused
+from toolfold.core.hooks import POST, PRE, Hooks
+from toolfold.core.loops import EventLoops
+from toolfold.core.registry import Registry
+from toolfold.core.types import (
     ApprovalRequest,
     Approver,
     CallContext,
@@ -38,12 +36,14 @@ from toolfold.model import (
     ToolCall,
     ToolResult,
 )
-from toolfold.redaction import HIDDEN, Redaction
-from toolfold.registry import Registry
-from toolfold.results import ResultStore
-from toolfold.tools.agent import tools as agent_tools
-from toolfold.turn import Turn
-from toolfold.validation import Validation
+from toolfold.core.validation import Validation
+from toolfold.runtime.call_events import CallEvents
+from toolfold.runtime.dispatch import Dispatch
+from toolfold.runtime.results import ResultStore
+from toolfold.safety.approval.gate import Approval
+from toolfold.safety.redaction import HIDDEN, Redaction
+from toolfold.selection.turn import Turn
+from toolfold.tools.builtin.agent import tools as agent_tools
 
 SECRET = "Kq7wZx3vT9nB2mLs8Yp4"
 COUNT = {"properties": {"n": {"type": "integer"}}}
@@ -126,7 +126,7 @@ async def pipeline(tmp_path: Path) -> AsyncIterator[Pipeline]:
 
 @pytest.fixture
 def short_settle_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolfold.loops.SETTLE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("toolfold.core.loops.SETTLE_TIMEOUT_S", 0.05)
 
 
 # -- the order ------------------------------------------------------------------------------------------

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 
-import toolfold.errors as errors
+import toolfold.core.errors as errors
 from tests.cases import check_cases
-from toolfold.errors import (
+from toolfold.core.errors import (
     CallError,
     ConfigError,
     NameTaken,

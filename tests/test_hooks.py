@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.cases import check_cases
-from toolfold.authoring import build_tool
-from toolfold.errors import Refused, ToolfoldError
-from toolfold.hooks import POST, PRE, Hooks
-from toolfold.loops import EventLoops
-from toolfold.model import CallContext, Json, ToolResult
+from toolfold.core.authoring import build_tool
+from toolfold.core.errors import Refused, ToolfoldError
+from toolfold.core.hooks import POST, PRE, Hooks
+from toolfold.core.loops import EventLoops
+from toolfold.core.types import CallContext, Json, ToolResult
 
 TOOL = build_tool(name="probe", toolset="t", schema={}, handler=lambda args: args)
 CONTEXT = CallContext(session_id="s", call_id="c")
@@ -38,7 +38,7 @@ def hooks(loops: EventLoops) -> Hooks:
 @pytest.fixture
 def short_timeout_hooks(loops: EventLoops, monkeypatch: pytest.MonkeyPatch) -> Hooks:
     """Hooks with a short timeout."""
-    monkeypatch.setattr("toolfold.loops.SETTLE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("toolfold.core.loops.SETTLE_TIMEOUT_S", 0.05)
     return Hooks(loops, timeout=0.05)
 
 

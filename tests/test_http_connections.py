@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from toolfold.http_connections import (
+from toolfold.core.http_connections import (
     MAX_PART_BYTES,
     MAX_UNREAD_BYTES,
     AddressInfo,
@@ -20,8 +20,8 @@ from toolfold.http_connections import (
     Origin,
     connect_to_first,
 )
-from toolfold.loops import make_network_loop
-from toolfold.pacing import MAX_WORK_S
+from toolfold.core.loops import make_network_loop
+from toolfold.core.pacing import MAX_WORK_S
 
 TIMEOUT_S = 60
 START = b"begin"

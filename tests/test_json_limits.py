@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.json_limits import (
+from toolfold.core.json_limits import (
     MAX_JSON_DEPTH,
     MAX_JSON_ITEMS,
     MAX_NUMBER_DIGITS,

@@ -11,12 +11,12 @@ import pytest
 
 from tests.conftest import RuntimeOpener
 from toolfold import Runtime, Session, build_tool
-from toolfold.errors import ToolFailed
-from toolfold.model import CallContext, Caller, Json
-from toolfold.providers.wire import WIRES
-from toolfold.proxy.catalogs import Catalogs
-from toolfold.proxy.folding import Folder
-from toolfold.retrieval.learned_store import LearnedMessage
+from toolfold.core.errors import ToolFailed
+from toolfold.core.types import CallContext, Caller, Json
+from toolfold.models.wire import WIRES
+from toolfold.selection.retrieval.learned_store import LearnedMessage
+from toolfold.serving.proxy.folding import Folder
+from toolfold.serving.proxy.tool_catalogs import Catalogs
 
 LIGHT: Mapping[str, object] = {
     "tools.rag_embed_model": "light",

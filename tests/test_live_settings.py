@@ -21,9 +21,9 @@ from toolfold import ApprovalRequest, Runtime, build_tool, load_config, open_run
 from toolfold.cli.app import run
 from toolfold.config import live, set_value, trust_project
 from toolfold.config.record import SettingsRecord
-from toolfold.events import ConfigReloaded, Event
-from toolfold.sources.mcp.lock import LOCK_FILE
-from toolfold.sources.mcp.trust import Trust
+from toolfold.core.events import ConfigReloaded, Event
+from toolfold.mcp.lock import LOCK_FILE
+from toolfold.mcp.trust import Trust
 
 TIMEOUT_S = 60.0
 Open = Callable[..., Runtime]

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from toolfold.redaction import HIDDEN, Redaction
-from toolfold.redaction.logs import JsonFormatter, RedactingFormatter
+from toolfold.safety.redaction import HIDDEN, Redaction
+from toolfold.safety.redaction.logs import JsonFormatter, RedactingFormatter
 
 
 def _format(record: logging.LogRecord, secrets: tuple[str, ...] = ()) -> str:

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import pytest
 
-from toolfold.loops import (
+from toolfold.core.loops import (
     MAX_CHECK_THREADS,
     MAX_HANDLER_THREADS,
     MAX_THREADS,
@@ -320,7 +320,7 @@ def test_garbage_collecting_an_event_loops_object_whose_loops_are_already_closed
 @pytest.fixture
 def short_settle_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the time that tasks get to clean up."""
-    monkeypatch.setattr("toolfold.loops.SETTLE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("toolfold.core.loops.SETTLE_TIMEOUT_S", 0.05)
 
 
 async def ignore_cancellation() -> None:
@@ -597,7 +597,7 @@ async def test_system_exit_raised_by_a_coroutine_does_not_stop_the_process(
 
 PREAMBLE = """
 import asyncio, gc, os, sys, threading, time
-from toolfold.loops import EventLoops
+from toolfold.core.loops import EventLoops
 loops = EventLoops()
 
 async def endless():

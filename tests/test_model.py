@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from tests.cases import check_cases
 from tests.thorough import try_examples
-from toolfold.authoring import build_tool
-from toolfold.model import (
+from toolfold.core.authoring import build_tool
+from toolfold.core.types import (
     CallContext,
     Effect,
     FrozenDict,

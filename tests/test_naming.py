@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from tests.cases import check_cases
 from tests.thorough import try_examples
-from toolfold.authoring import build_tool
-from toolfold.errors import InvalidTool, ReservedName
-from toolfold.model import BRIDGE_NAMES, Tool
-from toolfold.naming import is_accepted, is_reserved, matches_pattern, short_names
-from toolfold.registry import Registry
+from toolfold.core.authoring import build_tool
+from toolfold.core.errors import InvalidTool, ReservedName
+from toolfold.core.naming import is_accepted, is_reserved, matches_pattern, short_names
+from toolfold.core.registry import Registry
+from toolfold.core.types import BRIDGE_NAMES, Tool
 
 ACCEPTED_BY_PROVIDERS = re.compile(r"\A[A-Za-z0-9_-]{1,64}\Z")
 
@@ -69,7 +69,7 @@ def test_different_tool_names_get_different_short_names(one: str, other: str) ->
 def test_short_name_of_a_tool_is_the_same_in_every_process() -> None:
     names = ["a.b", "日本語", "x" * 300, "Größe/messen", "io.github.owner/server: do it"]
     program = (
-        "import json, sys; from toolfold.naming import short_names;"
+        "import json, sys; from toolfold.core.naming import short_names;"
         "print(json.dumps([next(short_names(name)) for name in json.loads(sys.argv[1])]))"
     )
     for seed in ("1", "2"):

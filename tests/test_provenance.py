@@ -22,7 +22,7 @@ import pytest
 from tests.conftest import RuntimeOpener
 from tests.thorough import thorough_count
 from toolfold import ApprovalRequest, Runtime
-from toolfold.provenance import Beacon, find_tool_call
+from toolfold.core.tool_processes import Beacon, find_tool_call
 
 PATIENCE_S = 60.0
 PYTHON = shlex.quote(sys.executable)
@@ -58,7 +58,7 @@ def write_probe(folder: Path) -> tuple[Path, Path]:
     probe.write_text(
         f"""import os, sys
 sys.path.insert(0, {str(Path(__file__).parents[1] / "src")!r})
-from toolfold.provenance import find_tool_call
+from toolfold.core.tool_processes import find_tool_call
 with open({str(answer)!r} + ".new", "w") as stream:
     stream.write(find_tool_call() or "UNMARKED")
 os.rename({str(answer)!r} + ".new", {str(answer)!r})
@@ -141,8 +141,8 @@ def test_orphaned_process_without_environment_is_attributed_to_a_tool_call_by_me
 async def test_detached_child_process_of_an_mcp_server_is_recognised_as_started_by_the_runtime(
     tmp_path: Path,
 ) -> None:
-    from toolfold.redaction import Redaction
-    from toolfold.sources.mcp.server_process import ServerLog, start_server
+    from toolfold.mcp.server_process import ServerLog, start_server
+    from toolfold.safety.redaction import Redaction
 
     script, answer = write_probe(tmp_path)
     probe = [sys.executable, "-c", DETACH, sys.executable, str(script)]
@@ -194,7 +194,7 @@ def test_ancestors_of_a_process_are_read_with_ps_on_systems_without_a_proc_files
 ) -> None:
     if not shutil.which("ps"):
         pytest.skip("ps is not installed")
-    monkeypatch.setattr("toolfold.provenance._PROC", tmp_path / "nothing")
+    monkeypatch.setattr("toolfold.core.tool_processes._PROC", tmp_path / "nothing")
     sleeping = ["sh", "-c", "sleep 60; :"]
     with subprocess.Popen(
         sleeping, env={**os.environ, "TOOLFOLD_RUN": "x"}, start_new_session=True
@@ -355,7 +355,7 @@ def test_command_group_without_a_subcommand_is_refused_in_a_tool_call_unless_lis
     import click
 
     from toolfold.cli.restrictions import restrict_command
-    from toolfold.errors import StartedByTool
+    from toolfold.core.errors import StartedByTool
 
     @click.group("danger", invoke_without_command=True)
     def danger() -> None:
@@ -381,9 +381,9 @@ PYTHON_ATTEMPTS = {
     "replace_settings": "import toolfold.config as c;"
     " c.replace_settings(c.locate_paths().user_file, 'approval: {mode: off}')",
     "trust": "import pathlib, toolfold.config as c; c.trust_project(pathlib.Path('.'), c.locate_paths())",
-    "tokens": "import toolfold.config as c; from toolfold.gateway.tokens import Tokens;"
+    "tokens": "import toolfold.config as c; from toolfold.serving.gateway.client_tokens import Tokens;"
     " Tokens(c.locate_paths().state_dir / 'gateway' / 'tokens.json').add('x')",
-    "allow-list": "import toolfold.config as c; from toolfold.approval.allowlist import AllowList;"
+    "allow-list": "import toolfold.config as c; from toolfold.safety.approval.allowlist import AllowList;"
     " AllowList(file=c.locate_paths().user_file).add('rm -rf x')",
 }
 
@@ -502,7 +502,7 @@ def test_find_tool_call_returns_an_empty_string_on_systems_without_resource_limi
         "sys.modules['resource'] = None\n"
         "del os.getuid, os.getsid\n"
         "import toolfold.config\n"
-        "from toolfold.provenance import find_tool_call\n"
+        "from toolfold.core.tool_processes import find_tool_call\n"
         "print(repr(find_tool_call()))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)

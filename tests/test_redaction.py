@@ -18,9 +18,9 @@ from tests.cases import check_cases
 from tests.redaction_corpus import LOOKALIKES, SPELLINGS
 from tests.thorough import thorough_count, try_examples
 from tests.timing import run_with_limit
-from toolfold.redaction import HIDDEN, Redaction
-from toolfold.redaction.commands import find_command_secrets
-from toolfold.redaction.secret_patterns import find_pattern_secrets
+from toolfold.safety.redaction import HIDDEN, Redaction
+from toolfold.safety.redaction.commands import find_command_secrets
+from toolfold.safety.redaction.secret_patterns import find_pattern_secrets
 
 ROOT = Path(__file__).parents[1]
 ALPHABET = string.ascii_letters + string.digits + " .,:;-_=+/%&\"'\\@#!\n\t\0é"

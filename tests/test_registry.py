@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from tests.thorough import try_examples
 from tests.timing import cost_ratio
-from toolfold.authoring import build_tool
-from toolfold.authoring import tool as make_tool
-from toolfold.errors import InvalidTool, NameTaken, RegistryError, ReservedName
-from toolfold.model import Source, Tool
-from toolfold.naming import short_names
-from toolfold.registry import Registry, Snapshot
+from toolfold.core.authoring import build_tool
+from toolfold.core.authoring import tool as make_tool
+from toolfold.core.errors import InvalidTool, NameTaken, RegistryError, ReservedName
+from toolfold.core.naming import short_names
+from toolfold.core.registry import Registry, Snapshot
+from toolfold.core.types import Source, Tool
 
 
 @pytest.fixture

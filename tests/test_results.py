@@ -30,8 +30,8 @@ from hypothesis import strategies as st
 from tests.cases import check_cases
 from tests.thorough import try_examples
 from tests.timing import run_with_limit
-from toolfold import results as results_module
-from toolfold.results import RETENTION_S, ResultStore, render
+from toolfold.runtime import results as results_module
+from toolfold.runtime.results import RETENTION_S, ResultStore, render
 
 SESSION = "session-1"
 
@@ -519,7 +519,7 @@ def test_no_partial_file_is_left_if_storing_a_large_result_fails(folder: Path, t
     script = f"""
 import resource, signal
 from pathlib import Path
-from toolfold.results import ResultStore
+from toolfold.runtime.results import ResultStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 text = '{{"a": "' + "x" * 500_000 + '"}}'

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cases import check_cases
 from toolfold import sample_catalog
-from toolfold.retrieval.evaluation import Query
+from toolfold.selection.retrieval.ranking_metrics import Query
 
 if TYPE_CHECKING:
     from measuring.trips import Outcome

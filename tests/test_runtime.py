@@ -18,8 +18,8 @@ from tests.gateway.harness import fault_server
 from toolfold import CallContext, ConfigError, Runtime, ToolfoldError, open_runtime, tool
 from toolfold.agent import LocalAgent
 from toolfold.config import load_config
-from toolfold.errors import NameTaken, ReservedName, UnknownToolset
-from toolfold.model import Definition, Json
+from toolfold.core.errors import NameTaken, ReservedName, UnknownToolset
+from toolfold.core.types import Definition, Json
 
 
 @pytest.fixture

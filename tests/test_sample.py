@@ -14,8 +14,8 @@ import pytest
 
 from tests.plain_bm25 import Bm25
 from toolfold import CallContext, CallError, Runtime, Session, Tool, sample_catalog
-from toolfold.naming import is_accepted
-from toolfold.sources.sample_records import MAX_RECORDS
+from toolfold.core.naming import is_accepted
+from toolfold.tools.sample.sample_records import MAX_RECORDS
 
 # Fixed before any ranking was tuned, because results on changed messages are not comparable.
 CATALOG_SHA256 = "d6d53d4a57eabf434fca5d0a4d9a231dc53b8893d0927622a800f900c71b123a"
@@ -23,7 +23,7 @@ QUERIES_SHA256 = "170dd5ac98228a32e93dbe17525161d51445bd2e00758ae95b272d0cefa847
 
 
 def text(name: str) -> str:
-    return files("toolfold").joinpath(f"sample/{name}").read_text(encoding="utf-8")
+    return files("toolfold").joinpath(f"tools/sample/{name}").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

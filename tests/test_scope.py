@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from tests.cases import check_cases
 from tests.conftest import recording_tool
 from tests.thorough import try_examples
-from toolfold.authoring import build_tool
-from toolfold.errors import UnknownToolset
-from toolfold.model import Tool
-from toolfold.registry import Registry, Snapshot
-from toolfold.scope import ALL, Scope, Toolsets
-from toolfold.toolset_names import FOREIGN_PREFIX, LEGACY_NAMES, PRESETS, Toolset
+from toolfold.core.authoring import build_tool
+from toolfold.core.errors import UnknownToolset
+from toolfold.core.registry import Registry, Snapshot
+from toolfold.core.scope import ALL, Scope, Toolsets
+from toolfold.core.toolset_names import FOREIGN_PREFIX, LEGACY_NAMES, PRESETS, Toolset
+from toolfold.core.types import Tool
 
 modest = try_examples(60)
 

@@ -27,9 +27,9 @@ from toolfold import (
 )
 from toolfold.agent import LocalAgent
 from toolfold.config import load_config
-from toolfold.errors import UnknownToolset
-from toolfold.model import Definition
-from toolfold.turn.placement import Request
+from toolfold.core.errors import UnknownToolset
+from toolfold.core.types import Definition
+from toolfold.selection.turn.placement import Request
 
 UNACCEPTED_NAME = "hidden.tool/with odd:name"
 

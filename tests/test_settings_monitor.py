@@ -24,9 +24,9 @@ from toolfold.cli.app import run
 from toolfold.config import atomic, fingerprints, load_config, set_value
 from toolfold.config.monitor import SettingsMonitor, WatchedPath
 from toolfold.config.record import PendingChange, SettingsRecord
-from toolfold.gateway.tokens import Tokens
-from toolfold.provenance import command_limit, is_tool_process
-from toolfold.sources.mcp.lock import LockFile
+from toolfold.core.tool_processes import command_limit, is_tool_process
+from toolfold.mcp.lock import LockFile
+from toolfold.serving.gateway.client_tokens import Tokens
 
 PATIENCE_S = 60.0
 PYTHON = shlex.quote(sys.executable)
@@ -274,7 +274,7 @@ def test_process_with_the_memory_limit_of_tool_commands_or_less_is_attributed_to
 def test_process_started_by_another_runtime_is_not_attributed_to_tool_calls_of_this_runtime() -> None:
     code = (
         "import subprocess, sys\n"
-        "from toolfold.provenance import Beacon\n"
+        "from toolfold.core.tool_processes import Beacon\n"
         "beacon = Beacon()\n"
         "subprocess.run([sys.executable, '-c', sys.argv[1], sys.argv[2]])\n"
     )

@@ -70,7 +70,7 @@ def test_generated_reference_pages_describe_every_public_name_command_setting_an
     import toolfold
     from toolfold.cli.app import COMMANDS
     from toolfold.config.describe import describe_settings
-    from toolfold.events import Event
+    from toolfold.core.events import Event
 
     api, commands = site_reference.render_api(), site_reference.render_commands()
     settings, events = site_reference.render_settings(), site_reference.render_events()

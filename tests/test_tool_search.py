@@ -20,7 +20,7 @@ from tests.thorough import try_examples
 from toolfold import CallContext, Refused, Runtime, Session, ToolCall, ToolResult, open_runtime
 from toolfold.agent import LocalAgent
 from toolfold.config import load_config
-from toolfold.model import BRIDGE_NAMES, ApprovalRequest, Json, Tool
+from toolfold.core.types import BRIDGE_NAMES, ApprovalRequest, Json, Tool
 
 BRIDGE = ["tool_search", "tool_describe", "tool_call"]
 SETTINGS = {"tools.tool_search.enabled": "on", "tools.rag_embed_model": "light", "plugins.enabled": False}

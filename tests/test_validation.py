@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 from tests.cases import check_cases
 from tests.thorough import try_examples
 from tests.timing import run_with_limit
-from toolfold.authoring import build_tool
-from toolfold.complexity import MAX_DEPTH, VisitCounter
-from toolfold.errors import InvalidArguments
-from toolfold.model import Json, Tool
-from toolfold.runtime import Runtime
-from toolfold.validation import MAX_TEXT_CHARS, Validation, parse_arguments
+from toolfold.core.authoring import build_tool
+from toolfold.core.errors import InvalidArguments
+from toolfold.core.schema_cost import MAX_DEPTH, VisitCounter
+from toolfold.core.types import Json, Tool
+from toolfold.core.validation import MAX_TEXT_CHARS, Validation, parse_arguments
+from toolfold.runtime.runtime import Runtime
 
 modest = try_examples(100, suppress_health_check=[HealthCheck.too_slow])
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
-from toolfold.authoring import build_tool
-from toolfold.model import freeze
-from toolfold.providers import DIALECTS, DialectName
-from toolfold.registry import Registry
-from toolfold.visible_text import clean_schema, remove_invisible
+from toolfold.core.authoring import build_tool
+from toolfold.core.invisible_characters import clean_schema, remove_invisible
+from toolfold.core.registry import Registry
+from toolfold.core.types import freeze
+from toolfold.models import DIALECTS, DialectName
 
 HIDDEN_TEXT = "\u200b\u202e\u2066\U000e0041\U000e0042\x1b[8m\x00\ufeff\u2063\U000e0101\u3164\x85"
 CLEANED_TEXT = "[8m\n"

@@ -23,9 +23,9 @@ import pytest
 
 from toolfold.cli.run import interrupt_on_signals
 from toolfold.config import atomic
-from toolfold.sockets import make_arrival_check
-from toolfold.sources.mcp.process_tree import ExtendedLimits, WindowsJob
-from toolfold.store.records import has_owner_ended
+from toolfold.core.sockets import make_arrival_check
+from toolfold.mcp.process_tree import ExtendedLimits, WindowsJob
+from toolfold.state.store.records import has_owner_ended
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 LIKE_WINDOWS = """
@@ -55,12 +55,17 @@ for name in sys.argv[1:]:
 MODULES = [
     *(
         "toolfold",
-        "toolfold.runtime",
-        "toolfold.gateway.server",
-        "toolfold.gateway.http_app",
+        "toolfold.runtime.runtime",
+        "toolfold.serving.gateway.server",
+        "toolfold.serving.gateway.http_app",
         "toolfold.agent.loop",
     ),
-    *("toolfold.sources.mcp.pool", "toolfold.proxy", "toolfold.dashboard.app", "toolfold.cli.app"),
+    *(
+        "toolfold.mcp.pool",
+        "toolfold.serving.proxy",
+        "toolfold.serving.dashboard.dashboard_app",
+        "toolfold.cli.app",
+    ),
     *(
         f"toolfold.cli.{name}"
         for name in ("call", "chat", "config", "connect", "doctor", "mcp", "run", "serve", "ui")

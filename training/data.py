@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from toolfold.retrieval.document import clean_text, query_text, split_identifier, tool_text, truncate_text
+from toolfold.selection.retrieval.document import (
+    clean_text,
+    query_text,
+    split_identifier,
+    tool_text,
+    truncate_text,
+)
 
 SAMPLE = Path(__file__).resolve().parent.parent / "src" / "toolfold" / "sample"
 WRITTEN = Path(__file__).resolve().parent / "written"

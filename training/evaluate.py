@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-from toolfold.retrieval.document import query_text
+from toolfold.selection.retrieval.document import query_text
 
 from data import FOLDS, NEVER, SAMPLE, Bench, Query, load, with_written
 from embedders import QUERY_TOKENS, TOOL_TOKENS, StaticEmbedder, TransformerEmbedder

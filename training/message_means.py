@@ -1,6 +1,6 @@
 """Write the mean vector of the phrasebook's messages, by model: what all example messages have in common.
 
-    python message_means.py --out ../src/toolfold/retrieval/weights/message_means.npz
+    python message_means.py --out ../src/toolfold/selection/retrieval/weights/message_means.npz
 
 The product subtracts it from the vectors of a tool's example messages. Needs numpy and the package itself;
 about a minute. Run it again after a change of an embedding model; a longer phrasebook changes it little.
@@ -12,9 +12,9 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from toolfold.retrieval.embedding import Encoder, LightEmbedder
-from toolfold.retrieval.multilingual import MultilingualEmbedder
-from toolfold.retrieval.phrasebook import Phrasebook
+from toolfold.selection.retrieval.embedding import Encoder, LightEmbedder
+from toolfold.selection.retrieval.multilingual import MultilingualEmbedder
+from toolfold.selection.retrieval.phrasebook import Phrasebook
 
 
 def main() -> None:

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from toolfold.registry import Snapshot
-from toolfold.retrieval.context import (
+from toolfold.core.registry import Snapshot
+from toolfold.selection.retrieval.context import (
     NEED_BUCKETS,
     Context,
     ContextRanker,
@@ -30,16 +30,16 @@ from toolfold.retrieval.context import (
     need_features,
     pool_states,
 )
-from toolfold.retrieval.embedding import Embedder
-from toolfold.retrieval.evaluation import load_queries
-from toolfold.retrieval.example_messages import ExampleMessages
-from toolfold.retrieval.multilingual import MultilingualEmbedder
-from toolfold.retrieval.need import NeedClassifier
-from toolfold.retrieval.phrasebook import Phrasebook
-from toolfold.retrieval.ranking import Ranker
-from toolfold.retrieval.search import Mode, Retriever
-from toolfold.sources.catalog import load_catalog
-from toolfold.turn.conversation import Conversation
+from toolfold.selection.retrieval.embedding import Embedder
+from toolfold.selection.retrieval.example_messages import ExampleMessages
+from toolfold.selection.retrieval.multilingual import MultilingualEmbedder
+from toolfold.selection.retrieval.need import NeedClassifier
+from toolfold.selection.retrieval.phrasebook import Phrasebook
+from toolfold.selection.retrieval.ranking import Ranker
+from toolfold.selection.retrieval.ranking_metrics import load_queries
+from toolfold.selection.retrieval.tool_search import Mode, Retriever
+from toolfold.selection.turn.recent_messages import Conversation
+from toolfold.tools.catalog import load_catalog
 
 from data import read
 

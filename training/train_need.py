@@ -24,13 +24,18 @@ import onnx
 import torch
 from onnxruntime import InferenceSession, SessionOptions
 from tokenizers import Tokenizer
-from toolfold.retrieval.document import query_text
-from toolfold.retrieval.embedding import Encoder, LightEmbedder
-from toolfold.retrieval.index import Index
-from toolfold.retrieval.lexical import KeywordIndex
-from toolfold.retrieval.need import CHARACTER_BUCKETS, WORD_BUCKETS, catalog_similarity, hashed_features
-from toolfold.retrieval.ranking import EXCLUDED_SCORE, Legs
-from toolfold.retrieval.text import WordTokenizer
+from toolfold.selection.retrieval.document import query_text
+from toolfold.selection.retrieval.embedding import Encoder, LightEmbedder
+from toolfold.selection.retrieval.index import Index
+from toolfold.selection.retrieval.lexical import KeywordIndex
+from toolfold.selection.retrieval.need import (
+    CHARACTER_BUCKETS,
+    WORD_BUCKETS,
+    catalog_similarity,
+    hashed_features,
+)
+from toolfold.selection.retrieval.ranking import EXCLUDED_SCORE, Legs
+from toolfold.selection.retrieval.text import WordTokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 

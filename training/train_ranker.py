@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from toolfold.authoring import build_tool
-from toolfold.model import CallContext, Json, Source, Tool
-from toolfold.retrieval.document import query_text
-from toolfold.retrieval.index import Index
-from toolfold.retrieval.lexical import KeywordIndex
-from toolfold.retrieval.multilingual import LIGHT_SCALE, MultilingualEmbedder
-from toolfold.retrieval.ranking import (
+from toolfold.core.authoring import build_tool
+from toolfold.core.types import CallContext, Json, Source, Tool
+from toolfold.selection.retrieval.document import query_text
+from toolfold.selection.retrieval.index import Index
+from toolfold.selection.retrieval.lexical import KeywordIndex
+from toolfold.selection.retrieval.multilingual import LIGHT_SCALE, MultilingualEmbedder
+from toolfold.selection.retrieval.ranking import (
     CANDIDATES_PER_LEG,
     Legs,
     Ranker,
@@ -32,7 +32,7 @@ from toolfold.retrieval.ranking import (
     features,
     fuse_reciprocal_ranks,
 )
-from toolfold.retrieval.text import WordTokenizer
+from toolfold.selection.retrieval.text import WordTokenizer
 
 from data import FOLDS, Bench, Query, load, with_written
 

@@ -3,7 +3,7 @@
     python train_scan.py --data ../../shared/bench --real ../../shared/mcp --out classifier.npz
     python train_scan.py ... --folds     # held-out figures: trained without a file, judged on it
 
-Two logistic regressions, whose outcomes are added: over what `toolfold.sources.mcp.scan` reads of a sentence,
+Two logistic regressions, whose outcomes are added: over what `toolfold.mcp.scan` reads of a sentence,
 and over what the encoder makes of it. Of a poisoned text nobody says which sentence it is: the one that leans
 furthest counts, anew in each round. Sentences of tools, of manuals and of harmless look-alikes stand against
 them. The real tools that false alarms are counted on are left out of the training, and every text that they
@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
-from toolfold.sources.mcp.scan.classifier import HASH_BITS, LENGTH_EXPONENT, Features, embed_sentence
-from toolfold.sources.mcp.scan.injection import (
+from toolfold.mcp.scan.classifier import HASH_BITS, LENGTH_EXPONENT, Features, embed_sentence
+from toolfold.mcp.scan.injection import (
     _RULES,
     MIN_SCORE_FOR_EMBEDDING,
     WEIGHT_THRESHOLD,
@@ -36,14 +36,14 @@ from toolfold.sources.mcp.scan.injection import (
     TextContext,
     iter_features,
 )
-from toolfold.sources.mcp.scan.scanner import (
+from toolfold.mcp.scan.scanner import (
     _build_context,
     _collect_neighbours,
     _iter_json_texts,
     _iter_texts,
 )
-from toolfold.sources.mcp.scan.vocabulary import load_phrases
-from toolfold.sources.mcp.tool_listing import parse_tool
+from toolfold.mcp.scan.vocabulary import load_phrases
+from toolfold.mcp.tool_listing import parse_tool
 
 from data import OPEN_LICENCES
 

@@ -23,19 +23,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from toolfold.model import Tool
-from toolfold.retrieval.document import query_text
-from toolfold.retrieval.embedding import Embedder, Encoder, LightEmbedder, QueryEncoding
-from toolfold.retrieval.example_messages import ExampleMessages
-from toolfold.retrieval.index import embedded_messages, embedding_text
-from toolfold.retrieval.lexical import KeywordIndex
-from toolfold.retrieval.message_vectors import embed_with_messages
-from toolfold.retrieval.multilingual import MultilingualEmbedder
-from toolfold.retrieval.need import Head, NeedClassifier
-from toolfold.retrieval.phrasebook import Phrasebook
-from toolfold.retrieval.ranking import Legs
-from toolfold.retrieval.text import WordTokenizer
-from toolfold.sources.catalog import load_catalog
+from toolfold.core.types import Tool
+from toolfold.selection.retrieval.document import query_text
+from toolfold.selection.retrieval.embedding import Embedder, Encoder, LightEmbedder, QueryEncoding
+from toolfold.selection.retrieval.example_messages import ExampleMessages
+from toolfold.selection.retrieval.index import embedded_messages, embedding_text
+from toolfold.selection.retrieval.lexical import KeywordIndex
+from toolfold.selection.retrieval.message_vectors import embed_with_messages
+from toolfold.selection.retrieval.multilingual import MultilingualEmbedder
+from toolfold.selection.retrieval.need import Head, NeedClassifier
+from toolfold.selection.retrieval.phrasebook import Phrasebook
+from toolfold.selection.retrieval.ranking import Legs
+from toolfold.selection.retrieval.text import WordTokenizer
+from toolfold.tools.catalog import load_catalog
 
 from data import read
 

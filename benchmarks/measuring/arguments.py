@@ -10,7 +10,7 @@ import itertools
 import re
 from typing import Any
 
-from toolfold.model import Json
+from toolfold.core.types import Json
 
 _FORMATS = {
     "date": "2026-03-14",

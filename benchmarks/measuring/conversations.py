@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from toolfold import sample_catalog
-from toolfold.model import Json
-from toolfold.sources.sample_services import SampleServices
+from toolfold.core.types import Json
+from toolfold.tools.sample.sample_services import SampleServices
 
 SEED = 16
 AGENTDOJO_VERSION = "v1.2.2"

@@ -26,17 +26,27 @@ import numpy as np
 
 from measuring.fresh import peak_memory
 from measuring.variants import load_tools
-from toolfold.database import Database, open_database
-from toolfold.registry import Snapshot
-from toolfold.retrieval.candidate_queries import NearestQuery, ScopeFilter, VectorTable, find_nearest_ids
-from toolfold.retrieval.database_index import CANDIDATES, RETRY_INTERVAL_S, DatabaseIndex, IndexUnavailable
-from toolfold.retrieval.embedding import Embedder, LightEmbedder
-from toolfold.retrieval.multilingual import MultilingualEmbedder
-from toolfold.retrieval.need import NeedClassifier
-from toolfold.retrieval.ranking import Ranker
-from toolfold.retrieval.search import Retriever
-from toolfold.retrieval.shared_catalog import EF_SEARCH, MAX_SCANNED, SharedCatalog
-from toolfold.retrieval.shared_vectors import SharedVectors
+from toolfold.core.registry import Snapshot
+from toolfold.selection.retrieval.candidate_queries import (
+    NearestQuery,
+    ScopeFilter,
+    VectorTable,
+    find_nearest_ids,
+)
+from toolfold.selection.retrieval.database_index import (
+    CANDIDATES,
+    RETRY_INTERVAL_S,
+    DatabaseIndex,
+    IndexUnavailable,
+)
+from toolfold.selection.retrieval.embedding import Embedder, LightEmbedder
+from toolfold.selection.retrieval.multilingual import MultilingualEmbedder
+from toolfold.selection.retrieval.need import NeedClassifier
+from toolfold.selection.retrieval.ranking import Ranker
+from toolfold.selection.retrieval.shared_catalog import EF_SEARCH, MAX_SCANNED, SharedCatalog
+from toolfold.selection.retrieval.shared_vectors import SharedVectors
+from toolfold.selection.retrieval.tool_search import Retriever
+from toolfold.state.database import Database, open_database
 
 NEAREST = 10
 READ_STEP = 20_000
@@ -230,7 +240,7 @@ def find_nearest(database: Database, table: VectorTable, vector: Any, scope: Sco
 
 def main() -> None:
     logging.basicConfig(format="    %(message)s")
-    logging.getLogger("toolfold.retrieval").setLevel(logging.INFO)  # reports progress
+    logging.getLogger("toolfold.selection.retrieval").setLevel(logging.INFO)  # reports progress
     job, answer = map(Path, sys.argv[1:])
     answer.write_text(json.dumps(run(json.loads(job.read_text()))))
 

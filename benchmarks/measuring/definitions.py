@@ -8,10 +8,10 @@ from pathlib import Path
 from statistics import fmean
 
 from measuring.scores import DEEPEST
-from toolfold.model import Json
-from toolfold.sources.catalog import load_catalog
-from toolfold.turn.slimming import slim
-from toolfold.turn.tokens import TokenCounter
+from toolfold.core.types import Json
+from toolfold.selection.turn.slimming import slim
+from toolfold.selection.turn.tokens import TokenCounter
+from toolfold.tools.catalog import load_catalog
 
 
 class DefinitionTokens:

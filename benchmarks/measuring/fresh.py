@@ -22,8 +22,8 @@ from typing import Any
 from measuring.variants import load_tools
 from toolfold import load_config, open_runtime
 from toolfold.config import Config
-from toolfold.registry import Snapshot
-from toolfold.retrieval.search import Retriever
+from toolfold.core.registry import Snapshot
+from toolfold.selection.retrieval.tool_search import Retriever
 
 Answer = dict[str, Any]
 PROGRESS_TOOLS = 100_000

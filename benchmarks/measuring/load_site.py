@@ -26,8 +26,8 @@ from typing import Any
 from tests.postgres import PostgresServer, create_cluster
 
 from measuring.processes import cpu_of, free_port
-from toolfold.database import open_database
-from toolfold.gateway.tokens import SharedTokens
+from toolfold.serving.gateway.client_tokens import SharedTokens
+from toolfold.state.database import open_database
 
 DIRECTORY = Path(__file__).parent
 BACKEND = str(DIRECTORY / "load_backend.py")

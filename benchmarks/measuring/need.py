@@ -15,9 +15,9 @@ from measuring.quality import Quality, snapshot
 from measuring.scores import DEEPEST, Figures
 from measuring.sets import Sets, Task, sampled
 from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
-from toolfold.registry import Snapshot
-from toolfold.retrieval.evaluation import Query
-from toolfold.retrieval.search import SearchResult
+from toolfold.core.registry import Snapshot
+from toolfold.selection.retrieval.ranking_metrics import Query
+from toolfold.selection.retrieval.tool_search import SearchResult
 
 CHAT = "none"
 NEEDS_A_MESSAGE = 4  # times the limit: one in a hundred has to show

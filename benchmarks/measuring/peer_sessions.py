@@ -19,10 +19,10 @@ from measuring.scores import DEEPEST
 from measuring.scripted import Script, ScriptedModel, served
 from measuring.trips import ECHO_RESULT, MODES, Client, Mode, Outcome, Talk, opened, scripted
 from toolfold import sample_catalog
-from toolfold.model import BRIDGE_CALL, BRIDGE_SEARCH, Json, ToolCall, ToolResult, read_json
-from toolfold.retrieval.evaluation import Query
-from toolfold.turn.pricing import Bill, prices_for
-from toolfold.turn.tokens import TokenCounter
+from toolfold.core.types import BRIDGE_CALL, BRIDGE_SEARCH, Json, ToolCall, ToolResult, read_json
+from toolfold.selection.retrieval.ranking_metrics import Query
+from toolfold.selection.turn.pricing import Bill, prices_for
+from toolfold.selection.turn.tokens import TokenCounter
 
 TURNS = 10
 PRICED = tuple(map(prices_for, ("claude-sonnet-4-6", "gpt-5.4")))

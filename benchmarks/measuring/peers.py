@@ -19,7 +19,7 @@ from pathlib import Path
 from measuring.peer_worker import GRACE, TOO_LATE
 from measuring.scores import DEEPEST, Figures, figures, spread
 from measuring.sets import Task
-from toolfold.retrieval.evaluation import Query
+from toolfold.selection.retrieval.ranking_metrics import Query
 
 WORKER = Path(__file__).with_name("peer_worker.py")
 ONE_THREAD = {

@@ -12,12 +12,12 @@ from measuring.peers import print_progress
 from measuring.scores import DEEPEST, Figures, figures, spread
 from measuring.sets import Task
 from measuring.weights import MODELS, Model, Part, Remembering, Weights
-from toolfold.registry import Snapshot
-from toolfold.retrieval.embedding import Embedder
-from toolfold.retrieval.learned_messages import LearnedMessages
-from toolfold.retrieval.multilingual import MultilingualEmbedder
-from toolfold.retrieval.search import Mode, Retriever
-from toolfold.sources.catalog import load_catalog
+from toolfold.core.registry import Snapshot
+from toolfold.selection.retrieval.embedding import Embedder
+from toolfold.selection.retrieval.learned_messages import LearnedMessages
+from toolfold.selection.retrieval.multilingual import MultilingualEmbedder
+from toolfold.selection.retrieval.tool_search import Mode, Retriever
+from toolfold.tools.catalog import load_catalog
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,13 @@ from measuring.conversations import Conversation, ConversationSet, GoldCall, Gol
 from measuring.scripted import RequestHistory
 from measuring.trips import SECONDS_A_CALL, SECONDS_A_MESSAGE, Mode, count_segment
 from toolfold import Agent, Runtime, build_tool, load_config, open_runtime, sample_catalog
-from toolfold.agent.limits import AgentLimits
-from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, BRIDGE_SEARCH, CallContext, Json, ToolCall
-from toolfold.providers.reply import ModelRequest
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
-from toolfold.store import SqliteSessionStore
-from toolfold.turn.pricing import ModelCall, compute_bill, prices_for
-from toolfold.turn.tokens import TokenCounter
+from toolfold.agent.agent_limits import AgentLimits
+from toolfold.core.types import BRIDGE_CALL, BRIDGE_NAMES, BRIDGE_SEARCH, CallContext, Json, ToolCall
+from toolfold.models.reply import ModelRequest
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply
+from toolfold.selection.turn.pricing import ModelCall, compute_bill, prices_for
+from toolfold.selection.turn.tokens import TokenCounter
+from toolfold.state.store import SqliteSessionStore
 
 Outcome = Literal["shown", "known", "found", "reworded", "lost"]
 OUTCOMES: tuple[Outcome, ...] = ("shown", "known", "found", "reworded", "lost")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from toolfold.retrieval.evaluation import Query, recall, reciprocal_rank
+from toolfold.selection.retrieval.ranking_metrics import Query, recall, reciprocal_rank
 
 DEPTHS = (1, 5, 8)
 DEEPEST = max(DEPTHS)

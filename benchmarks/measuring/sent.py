@@ -15,10 +15,10 @@ from statistics import fmean
 from measuring.speed import server_tools
 from measuring.trips import MODES, Mode, opened
 from toolfold import Runtime, Tool
-from toolfold.model import Json
-from toolfold.retrieval.evaluation import Query, recall
-from toolfold.sources.catalog import load_catalog
-from toolfold.turn.tokens import TokenCounter
+from toolfold.core.types import Json
+from toolfold.selection.retrieval.ranking_metrics import Query, recall
+from toolfold.selection.turn.tokens import TokenCounter
+from toolfold.tools.catalog import load_catalog
 
 SHOWN = ("eager", "search, call", "pre-selection", "both, replace", "both, tail")
 

@@ -14,8 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from toolfold.jsonlines import read_json_lines
-from toolfold.retrieval.evaluation import Query, load_queries
+from toolfold.core.jsonlines import read_json_lines
+from toolfold.selection.retrieval.ranking_metrics import Query, load_queries
 
 SAMPLE = "sample"
 SEED = 7
@@ -127,7 +127,7 @@ class Sets:
 
     def _set_directory(self, name: str) -> Path:
         if name == SAMPLE or self._data is None:
-            return Path(str(files("toolfold").joinpath("sample")))
+            return Path(str(files("toolfold").joinpath("tools/sample")))
         return self._data / name
 
 

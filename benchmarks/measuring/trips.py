@@ -1,7 +1,7 @@
 """Run conversations with a scripted model through real sessions, and count the cost of each mode.
 
 Counts model calls, tokens of o200k and dollars. Knows the modes and how a client drives a session; what the
-model does is the script's, and what it costs is `toolfold.turn.pricing`'s.
+model does is the script's, and what it costs is `toolfold.selection.turn.pricing`'s.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any, Protocol
 from measuring.arguments import example
 from measuring.scripted import Habit, Script
 from toolfold import Runtime, load_config, open_runtime
-from toolfold.model import BRIDGE_SEARCH, CallContext, Json, Tool, ToolCall, ToolResult, read_json
-from toolfold.retrieval.evaluation import Query
-from toolfold.turn.pricing import Bill, ModelCall, Prices, Segment, compute_bill
-from toolfold.turn.tokens import TokenCounter
+from toolfold.core.types import BRIDGE_SEARCH, CallContext, Json, Tool, ToolCall, ToolResult, read_json
+from toolfold.selection.retrieval.ranking_metrics import Query
+from toolfold.selection.turn.pricing import Bill, ModelCall, Prices, Segment, compute_bill
+from toolfold.selection.turn.tokens import TokenCounter
 
 SYSTEM = {"role": "system", "content": "You are a helpful assistant. Use the tools where they help. " * 40}
 MAX_MODEL_CALLS = 12

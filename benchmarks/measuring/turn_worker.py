@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from toolfold import Runtime, Session, load_config, open_runtime
-from toolfold.retrieval.search import SearchResult
-from toolfold.sources.catalog import load_catalog
-from toolfold.turn.tokens import TokenCounter
+from toolfold.selection.retrieval.tool_search import SearchResult
+from toolfold.selection.turn.tokens import TokenCounter
+from toolfold.tools.catalog import load_catalog
 
 Answer = dict[str, Any]
 WARM_UPS = 3

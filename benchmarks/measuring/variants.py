@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from toolfold.model import Source, Tool
-from toolfold.sources.catalog import load_catalog
+from toolfold.core.types import Source, Tool
+from toolfold.tools.catalog import load_catalog
 
 ACTIONS = (
     "list", "read", "create", "update", "archive", "export", "share", "tag", "approve", "cancel", "assign",

@@ -18,9 +18,9 @@ from typing import Literal
 import numpy as np
 
 from measuring.sets import Task
-from toolfold.retrieval.embedding import Encoder, Kind, LightEmbedder, Matrix, shipped_weights
-from toolfold.retrieval.evaluation import Query
-from toolfold.retrieval.ranking import Ranker
+from toolfold.selection.retrieval.embedding import Encoder, Kind, LightEmbedder, Matrix, shipped_weights
+from toolfold.selection.retrieval.ranking import Ranker
+from toolfold.selection.retrieval.ranking_metrics import Query
 
 Model = Literal["encoder", "light"]
 MODELS: tuple[Model, ...] = ("encoder", "light")

@@ -5,7 +5,7 @@ from typing import Any
 from anthropic import Anthropic
 
 from toolfold import open_runtime, sample_catalog
-from toolfold.integrations.anthropic_sdk import answer_message_sync
+from toolfold.agent.integrations.anthropic_sdk import answer_message_sync
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from crewai import LLM, Agent, Crew, Task
 
 from toolfold import open_runtime, sample_catalog
-from toolfold.integrations.crewai import make_tools
+from toolfold.agent.integrations.crewai import make_tools
 
 DESCRIPTION = "Create an invoice for Halden Ltd over 1,200 euros"
 

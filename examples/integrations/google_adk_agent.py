@@ -6,7 +6,7 @@ from google.adk.agents import LlmAgent
 from google.adk.runners import InMemoryRunner
 
 from toolfold import open_runtime, sample_catalog
-from toolfold.integrations.google_adk import ToolfoldToolset
+from toolfold.agent.integrations.google_adk import ToolfoldToolset
 
 
 async def main() -> None:

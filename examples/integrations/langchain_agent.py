@@ -4,7 +4,7 @@ from langchain.agents import create_agent
 from langchain_openai import ChatOpenAI
 
 from toolfold import open_runtime, sample_catalog
-from toolfold.integrations.langchain import ToolfoldMiddleware
+from toolfold.agent.integrations.langchain import ToolfoldMiddleware
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.graph import END, MessagesState, StateGraph
 
 from toolfold import open_runtime, sample_catalog
-from toolfold.integrations.langchain import ToolCallNode, select_definitions
+from toolfold.agent.integrations.langchain import ToolCallNode, select_definitions
 
 
 async def main() -> None:

@@ -6,7 +6,7 @@ import os
 from llama_index.llms.openai import OpenAI
 
 from toolfold import open_runtime, sample_catalog
-from toolfold.integrations.llamaindex import SelectingAgent
+from toolfold.agent.integrations.llamaindex import SelectingAgent
 
 
 async def main() -> None:

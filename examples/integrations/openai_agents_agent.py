@@ -3,7 +3,7 @@
 from agents import Agent, Runner, set_tracing_disabled
 
 from toolfold import open_runtime, sample_catalog
-from toolfold.integrations.openai_agents import add_tools
+from toolfold.agent.integrations.openai_agents import add_tools
 
 
 def main() -> None:

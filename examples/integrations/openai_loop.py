@@ -5,7 +5,7 @@ from typing import Any
 from openai import OpenAI
 
 from toolfold import open_runtime, sample_catalog
-from toolfold.integrations.openai_sdk import answer_chat_sync
+from toolfold.agent.integrations.openai_sdk import answer_chat_sync
 
 
 def main() -> None:

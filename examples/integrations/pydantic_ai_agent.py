@@ -3,7 +3,7 @@
 from pydantic_ai import Agent
 
 from toolfold import open_runtime, sample_catalog
-from toolfold.integrations.pydantic_ai import ToolfoldTools
+from toolfold.agent.integrations.pydantic_ai import ToolfoldTools
 
 
 def main() -> None:

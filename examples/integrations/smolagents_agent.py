@@ -5,7 +5,7 @@ import os
 from smolagents import OpenAIServerModel, ToolCallingAgent
 
 from toolfold import open_runtime, sample_catalog
-from toolfold.integrations.smolagents import SelectingModel, make_tools
+from toolfold.agent.integrations.smolagents import SelectingModel, make_tools
 
 
 def main() -> None:

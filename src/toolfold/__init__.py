@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shellverdict.judging import detect_dangerous_command
     from toolfold.agent import Agent
-    from toolfold.approval.queue import ApprovalQueue
-    from toolfold.authoring import build_tool, tool
     from toolfold.config import load_config
-    from toolfold.errors import CallError, ConfigError, Refused, ToolfoldError
-    from toolfold.model import (
+    from toolfold.core.authoring import build_tool, tool
+    from toolfold.core.errors import CallError, ConfigError, Refused, ToolfoldError
+    from toolfold.core.registry import Registry
+    from toolfold.core.scope import Scope
+    from toolfold.core.types import (
         Answer,
         ApprovalRequest,
         CallContext,
@@ -26,12 +27,11 @@ if TYPE_CHECKING:
         ToolCall,
         ToolResult,
     )
-    from toolfold.registry import Registry
-    from toolfold.runtime import Runtime, open_runtime
-    from toolfold.scope import Scope
-    from toolfold.session import Session
-    from toolfold.sources.catalog import sample_catalog
-    from toolfold.turn import count_tokens
+    from toolfold.runtime.runtime import Runtime, open_runtime
+    from toolfold.runtime.session import Session
+    from toolfold.safety.approval.queue import ApprovalQueue
+    from toolfold.selection.turn import count_tokens
+    from toolfold.tools.catalog import sample_catalog
 
 __version__ = "0.1.0"
 
@@ -66,19 +66,19 @@ __all__ = [
 _HOMES = {
     "shellverdict.judging": ("detect_dangerous_command",),
     "toolfold.agent": ("Agent",),
-    "toolfold.approval.queue": ("ApprovalQueue",),
-    "toolfold.authoring": (
+    "toolfold.safety.approval.queue": ("ApprovalQueue",),
+    "toolfold.core.authoring": (
         "build_tool",
         "tool",
     ),
     "toolfold.config": ("load_config",),
-    "toolfold.errors": (
+    "toolfold.core.errors": (
         "CallError",
         "ConfigError",
         "Refused",
         "ToolfoldError",
     ),
-    "toolfold.model": (
+    "toolfold.core.types": (
         "Answer",
         "ApprovalRequest",
         "CallContext",
@@ -88,15 +88,15 @@ _HOMES = {
         "ToolCall",
         "ToolResult",
     ),
-    "toolfold.registry": ("Registry",),
-    "toolfold.runtime": (
+    "toolfold.core.registry": ("Registry",),
+    "toolfold.runtime.runtime": (
         "Runtime",
         "open_runtime",
     ),
-    "toolfold.scope": ("Scope",),
-    "toolfold.session": ("Session",),
-    "toolfold.sources.catalog": ("sample_catalog",),
-    "toolfold.turn": ("count_tokens",),
+    "toolfold.core.scope": ("Scope",),
+    "toolfold.runtime.session": ("Session",),
+    "toolfold.tools.catalog": ("sample_catalog",),
+    "toolfold.selection.turn": ("count_tokens",),
 }
 
 

@@ -17,11 +17,11 @@ from typing import Any, TextIO
 from toolfold import ToolCall, build_tool, open_runtime
 from toolfold.agent import Agent
 from toolfold.config import load_config
-from toolfold.events import Event, TextReceived
-from toolfold.model import CallContext, Json
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
-from toolfold.runtime import Runtime
-from toolfold.store import SqliteSessionStore
+from toolfold.core.events import Event, TextReceived
+from toolfold.core.types import CallContext, Json
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply
+from toolfold.runtime.runtime import Runtime
+from toolfold.state.store import SqliteSessionStore
 
 STEPS = 8
 

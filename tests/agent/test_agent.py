@@ -20,8 +20,8 @@ from toolfold import ConfigError, Runtime, ToolCall, build_tool
 from toolfold.agent import Agent, AgentLimits
 from toolfold.agent.compression import MIN_CHARS_PER_TOKEN, SUMMARY_OPENING
 from toolfold.agent.history import UNKNOWN_OUTCOME
-from toolfold.errors import NameTaken
-from toolfold.events import (
+from toolfold.core.errors import NameTaken
+from toolfold.core.events import (
     ContextCompressed,
     Event,
     ModelReplied,
@@ -33,13 +33,13 @@ from toolfold.events import (
     TurnFinished,
     TurnStarted,
 )
-from toolfold.model import CallContext, Json
-from toolfold.providers import get_dialect
-from toolfold.providers.client import ReplyStream
-from toolfold.providers.errors import ProviderError
-from toolfold.providers.reply import ModelRequest
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
-from toolfold.store import SessionInUse, SqliteSessionStore
+from toolfold.core.types import CallContext, Json
+from toolfold.models import get_dialect
+from toolfold.models.client import ReplyStream
+from toolfold.models.provider_errors import ProviderError
+from toolfold.models.reply import ModelRequest
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply, Step
+from toolfold.state.store import SessionInUse, SqliteSessionStore
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from tests.conftest import RuntimeOpener
 from tests.providers.aimock import serve_aimock
 from toolfold import Agent, Runtime, build_tool
 from toolfold.agent import TurnResult
-from toolfold.events import Event, ModelRetried, TextReceived
-from toolfold.model import CallContext, Json
-from toolfold.providers import DIALECTS, DialectName
-from toolfold.store import SqliteSessionStore
+from toolfold.core.events import Event, ModelRetried, TextReceived
+from toolfold.core.types import CallContext, Json
+from toolfold.models import DIALECTS, DialectName
+from toolfold.state.store import SqliteSessionStore
 
 pytestmark = pytest.mark.skipif(
     not (find_spec("openai") and find_spec("anthropic")),

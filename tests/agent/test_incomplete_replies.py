@@ -13,16 +13,16 @@ from tests.conftest import RuntimeOpener, recording_tool
 from toolfold import Agent, CallError, Runtime, ToolCall, tool
 from toolfold.agent import AgentLimits
 from toolfold.agent.compression import REQUEST_OPENING, SUMMARY_OPENING, find_cut
-from toolfold.model import Json
-from toolfold.providers import DIALECTS, get_dialect
-from toolfold.providers.client import ModelClient
-from toolfold.providers.dialect import NOTICE_OPENING
-from toolfold.providers.errors import ProviderError, classify_status
-from toolfold.providers.model_table import default_output_tokens
-from toolfold.providers.reply import ModelRequest
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
-from toolfold.store import MessageRecord, SqliteSessionStore
-from toolfold.turn.tokens import TokenCounter, tokenizer_for
+from toolfold.core.types import Json
+from toolfold.models import DIALECTS, get_dialect
+from toolfold.models.client import ModelClient
+from toolfold.models.dialect import NOTICE_OPENING
+from toolfold.models.model_table import default_output_tokens
+from toolfold.models.provider_errors import ProviderError, classify_status
+from toolfold.models.reply import ModelRequest
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply, Step
+from toolfold.selection.turn.tokens import TokenCounter, tokenizer_for
+from toolfold.state.store import MessageRecord, SqliteSessionStore
 
 WHOLE = '{"path": "a.txt", "content": "one"}'
 CUT = '{"path": "b.txt", "content": "two and'

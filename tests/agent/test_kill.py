@@ -13,10 +13,10 @@ from tests.agent.killed_agent import open_agent_runtime
 from tests.thorough import thorough_count
 from toolfold.agent import Agent
 from toolfold.agent.history import NOT_RUN, UNKNOWN_OUTCOME
-from toolfold.model import Json
-from toolfold.providers.scripted import ScriptedProvider
-from toolfold.runtime import Runtime
-from toolfold.store import SqliteSessionStore
+from toolfold.core.types import Json
+from toolfold.models.scripted import ScriptedProvider
+from toolfold.runtime.runtime import Runtime
+from toolfold.state.store import SqliteSessionStore
 
 POINTS = thorough_count(100, 6)
 PARTS = thorough_count(4, 1)  # so that they can run in parallel

@@ -16,12 +16,12 @@ from tests.conftest import recording_tool
 from tests.mcp.faults import server_entry
 from toolfold import Agent, Runtime, ToolCall, load_config, open_runtime
 from toolfold.agent import AgentLimits
-from toolfold.errors import ToolfoldError
-from toolfold.events import ConfigReloaded, Event, TurnFinished, TurnStarted
-from toolfold.model import Json
-from toolfold.providers.reply import ModelRequest
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
-from toolfold.store import SqliteSessionStore
+from toolfold.core.errors import ToolfoldError
+from toolfold.core.events import ConfigReloaded, Event, TurnFinished, TurnStarted
+from toolfold.core.types import Json
+from toolfold.models.reply import ModelRequest
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply, Step
+from toolfold.state.store import SqliteSessionStore
 
 TIMEOUT_S = 60.0
 

@@ -13,9 +13,9 @@ from tests.conftest import RuntimeOpener
 from toolfold import Agent
 from toolfold.agent.prompt import MAX_INSTRUCTION_CHARS, MAX_SKILL_CHARS, build_system_prompt
 from toolfold.config import Config, load_config
-from toolfold.providers.scripted import ScriptedProvider
-from toolfold.skills import open_skill_library
-from toolfold.store import SqliteSessionStore
+from toolfold.models.scripted import ScriptedProvider
+from toolfold.state.store import SqliteSessionStore
+from toolfold.tools.skill_files import open_skill_library
 
 SKILL = "---\nname: {name}\ndescription: {description}\n---\nDo it.\n"
 

@@ -13,10 +13,10 @@ import pytest
 
 from toolfold import Agent, Runtime, ToolCall
 from toolfold.agent.questions import MAX_ANSWER_CHARS, UserQuestions
-from toolfold.events import ToolFinished, ToolStarted
-from toolfold.model import Asker, Json, UserQuestion
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
-from toolfold.store import SqliteSessionStore
+from toolfold.core.events import ToolFinished, ToolStarted
+from toolfold.core.types import Asker, Json, UserQuestion
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply, Step
+from toolfold.state.store import SqliteSessionStore
 
 HARBOURS = ["Porto", "Faro"]
 

@@ -12,10 +12,10 @@ import pytest
 from tests.gateway.harness import TIMEOUT_S
 from toolfold import Runtime
 from toolfold.agent import Agent
-from toolfold.database import Database
-from toolfold.events import Event, TextReceived
-from toolfold.providers.scripted import ScriptedProvider
-from toolfold.store.postgres import PostgresSessionStore
+from toolfold.core.events import Event, TextReceived
+from toolfold.models.scripted import ScriptedProvider
+from toolfold.state.database import Database
+from toolfold.state.store.postgres import PostgresSessionStore
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from tests.cases import check_cases
 from toolfold import Runtime, ToolResult
 from toolfold.agent import LocalAgent, TodoList
 from toolfold.agent.todo import MAX_ITEMS
-from toolfold.errors import CallError, NeedsAgent
-from toolfold.model import AgentServices
+from toolfold.core.errors import CallError, NeedsAgent
+from toolfold.core.types import AgentServices
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shellverdict.verdict import Finding, Severity, Verdict
-from toolfold.approval.call_analysis import CallAnalysis
-from toolfold.authoring import build_tool
-from toolfold.model import Json, Meaning, Tool
+from toolfold.core.authoring import build_tool
+from toolfold.core.types import Json, Meaning, Tool
+from toolfold.safety.approval.call_analysis import CallAnalysis
 
 SHELL = build_tool(
     name="terminal",
@@ -33,7 +33,7 @@ def verdict_on(command: str, *findings: Finding, shape: str | None = None, unrea
 
 def analysis_of(verdict: Verdict, tool: Tool = SHELL, args: Json | None = None) -> CallAnalysis:
     """Return the analysis of a call with the given verdict; the real analyzer creates the grant keys."""
-    from toolfold.approval.call_analysis import CallAnalyzer
+    from toolfold.safety.approval.call_analysis import CallAnalyzer
 
     return CallAnalyzer(lambda command, *, cwd=None, variables=None, earlier_files=None: verdict).analyze(
         tool, args or {"command": verdict.command}

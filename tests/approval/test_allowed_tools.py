@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolfold import Answer, ApprovalRequest, load_config
-from toolfold.approval.allowed_tools import KEY, build_allowed_tools
-from toolfold.approval.factory import build_audit
 from toolfold.config import set_value
-from toolfold.config.allowed_tools import AllowedTool
+from toolfold.config.allowed_tool_entries import AllowedTool
 from toolfold.config.record import SettingsRecord
-from toolfold.errors import ConfigError
-from toolfold.model import Caller
-from toolfold.runtime import Runtime, open_runtime
+from toolfold.core.errors import ConfigError
+from toolfold.core.types import Caller
+from toolfold.runtime.runtime import Runtime, open_runtime
+from toolfold.safety.approval.allowed_tools import KEY, build_allowed_tools
+from toolfold.safety.approval.approval_factory import build_audit
 
 NOTES = str(Path(__file__).parents[1] / "clients" / "notes_server.py")
 DELETE = "mcp_notes_delete_note"

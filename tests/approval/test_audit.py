@@ -15,15 +15,15 @@ import pytest
 from shellverdict.verdict import Severity, Verdict
 from tests.approval.cases import SHELL, finding, verdict_on
 from tests.redaction_corpus import SPELLINGS
-from toolfold.approval.audit import MAX_ROTATED_FILES, AuditLog
-from toolfold.approval.call_analysis import CallAnalyzer
-from toolfold.approval.chain import DecisionChain
-from toolfold.approval.deny_rules import DenyRules
-from toolfold.approval.gate import Approval
-from toolfold.errors import Refused
-from toolfold.loops import EventLoops
-from toolfold.model import Answer, CallContext
-from toolfold.redaction import Redaction
+from toolfold.core.errors import Refused
+from toolfold.core.loops import EventLoops
+from toolfold.core.types import Answer, CallContext
+from toolfold.safety.approval.audit_log import MAX_ROTATED_FILES, AuditLog
+from toolfold.safety.approval.call_analysis import CallAnalyzer
+from toolfold.safety.approval.chain import DecisionChain
+from toolfold.safety.approval.deny_rules import DenyRules
+from toolfold.safety.approval.gate import Approval
+from toolfold.safety.redaction import Redaction
 
 SECRET = "Kq7wZx3vT9nB2mLs8Yp4"
 
@@ -117,7 +117,7 @@ def test_command_with_surrogates_and_control_characters_is_read_back_from_the_au
 WRITER_SCRIPT = """
 import sys
 from pathlib import Path
-from toolfold.approval.audit import AuditLog
+from toolfold.safety.approval.audit_log import AuditLog
 log = AuditLog(Path(sys.argv[1]), max_file_bytes=60_000)
 for number in range(200):
     log.write({"who": sys.argv[2], "n": number, "text": "x" * 40})

@@ -16,12 +16,12 @@ from shellverdict.verdict import Verdict
 from tests.approval.cases import finding, verdict_on
 from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
-from toolfold.approval.annotations import effects_of_annotations
-from toolfold.approval.call_analysis import CallAnalysis, CallAnalyzer
-from toolfold.approval.chain import DecidedBy, DecisionChain
-from toolfold.authoring import build_tool
-from toolfold.errors import InvalidTool
-from toolfold.model import Answer, ApprovalRequest, Json, Meaning, Source, Tool
+from toolfold.core.authoring import build_tool
+from toolfold.core.errors import InvalidTool
+from toolfold.core.types import Answer, ApprovalRequest, Json, Meaning, Source, Tool
+from toolfold.safety.approval.annotations import effects_of_annotations
+from toolfold.safety.approval.call_analysis import CallAnalysis, CallAnalyzer
+from toolfold.safety.approval.chain import DecidedBy, DecisionChain
 
 RUNTIME_DIRECTORY = "/home/me/.config/toolfold"
 CLASSIFIER = PathClassifier(
@@ -365,7 +365,7 @@ class TestRuntime:
 
 def test_importing_the_approval_factory_does_not_import_the_slow_command_analysis_modules() -> None:
     code = (
-        "import sys, toolfold.approval.factory as _\n"
+        "import sys, toolfold.safety.approval.approval_factory as _\n"
         "print([name for name in sys.modules if name.startswith("
         "('shellverdict.effects', 'shellverdict.embedded_code', 'shellverdict.shell.reader'))])"
     )

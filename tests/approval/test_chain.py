@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from shellverdict.verdict import Finding, Severity, Verdict
 from tests.approval.cases import SHELL, analysis_of, finding, verdict_on
 from tests.cases import check_cases
-from toolfold.approval.allowlist import AllowList
-from toolfold.approval.chain import DecidedBy, DecisionChain, Mode
-from toolfold.approval.deny_rules import DenyRules
-from toolfold.approval.session_grants import SessionGrants
-from toolfold.authoring import build_tool
-from toolfold.model import Answer
+from toolfold.core.authoring import build_tool
+from toolfold.core.types import Answer
+from toolfold.safety.approval.allowlist import AllowList
+from toolfold.safety.approval.chain import DecidedBy, DecisionChain, Mode
+from toolfold.safety.approval.deny_rules import DenyRules
+from toolfold.safety.approval.session_grants import SessionGrants
 
 SESSION = "session-1"
 COMMAND = "rm -rf build"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import RuntimeOpener
-from toolfold.errors import ConfigError
+from toolfold.core.errors import ConfigError
 
 FILE_TEXT = """\
 approval:

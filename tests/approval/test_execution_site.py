@@ -22,21 +22,21 @@ from tests.approval.cases import SHELL, verdict_on
 from tests.approval.cases import finding as found
 from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
-from toolfold.approval.allowlist import AllowList
-from toolfold.approval.call_analysis import CallAnalysis, CallAnalyzer
-from toolfold.approval.chain import DecidedBy, DecisionChain
-from toolfold.approval.deny_rules import DenyRules
-from toolfold.approval.factory import build_approval, build_audit
-from toolfold.approval.session_grants import SessionGrants
-from toolfold.environments.container import ContainerSpec, Mount
-from toolfold.environments.docker import Docker
-from toolfold.environments.local import Local
-from toolfold.environments.sandbox import Sandbox
-from toolfold.environments.ssh import Ssh, SshAddress
-from toolfold.errors import Refused
-from toolfold.loops import EventLoops
-from toolfold.model import CallContext, Source
-from toolfold.runtime import Runtime
+from toolfold.core.errors import Refused
+from toolfold.core.loops import EventLoops
+from toolfold.core.types import CallContext, Source
+from toolfold.runtime.runtime import Runtime
+from toolfold.safety.approval.allowlist import AllowList
+from toolfold.safety.approval.approval_factory import build_approval, build_audit
+from toolfold.safety.approval.call_analysis import CallAnalysis, CallAnalyzer
+from toolfold.safety.approval.chain import DecidedBy, DecisionChain
+from toolfold.safety.approval.deny_rules import DenyRules
+from toolfold.safety.approval.session_grants import SessionGrants
+from toolfold.tools.environments.container import ContainerSpec, Mount
+from toolfold.tools.environments.docker import Docker
+from toolfold.tools.environments.local import Local
+from toolfold.tools.environments.sandbox import Sandbox
+from toolfold.tools.environments.ssh import Ssh, SshAddress
 
 MOUNTED = ExecutionSite(
     name="docker", home="/workspace", has_own_files=True, shared_directories=(("/srv/project", "/workspace"),)

@@ -16,8 +16,8 @@ import pytest
 from shellverdict.rules import Rules
 from tests.conftest import RuntimeOpener
 from toolfold import Answer, ApprovalRequest, ConfigError, Runtime, ToolCall, build_tool
-from toolfold.approval.queue import ApprovalQueue
-from toolfold.model import Approver, Json
+from toolfold.core.types import Approver, Json
+from toolfold.safety.approval.queue import ApprovalQueue
 
 
 class Terminal:

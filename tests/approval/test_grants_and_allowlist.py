@@ -18,13 +18,13 @@ from shellverdict.rules import builtin_rules
 from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from tests.thorough import try_examples
-from toolfold.approval.allowlist import KEY, AllowList
-from toolfold.approval.call_analysis import CallAnalyzer
-from toolfold.approval.session_grants import MAX_SESSIONS, SessionGrants
-from toolfold.authoring import build_tool
 from toolfold.config import load_config, read_file_value, set_value, unset_value
 from toolfold.config.patch import render_value
-from toolfold.errors import ConfigError
+from toolfold.core.authoring import build_tool
+from toolfold.core.errors import ConfigError
+from toolfold.safety.approval.allowlist import KEY, AllowList
+from toolfold.safety.approval.call_analysis import CallAnalyzer
+from toolfold.safety.approval.session_grants import MAX_SESSIONS, SessionGrants
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from toolfold.approval.audit import AuditLog, DecisionLog
-from toolfold.approval.hash_chain import FIRST_HASH, START, seal_entry, verify_chain
-from toolfold.approval.shared_audit import SharedAuditLog
 from toolfold.cli.app import app
-from toolfold.database import open_database
+from toolfold.safety.approval.audit_log import AuditLog, DecisionLog
+from toolfold.safety.approval.hash_chain import FIRST_HASH, START, seal_entry, verify_chain
+from toolfold.safety.approval.shared_audit import SharedAuditLog
+from toolfold.state.database import open_database
 
 
 def make_lines(count: int) -> list[str]:

@@ -16,13 +16,13 @@ from tests.approval.test_faults import Terminal
 from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from toolfold import Answer, ApprovalRequest, build_tool
-from toolfold.approval.allowlist import AllowList
-from toolfold.approval.chain import DecidedBy, DecisionChain, can_be_allowlisted
-from toolfold.approval.kinds import FindingKinds, describe_kind
-from toolfold.approval.queue import Question
 from toolfold.config import load_config
-from toolfold.gateway.client_approval import build_question as build_gateway_form
-from toolfold.gateway.client_approval import parse_answer
+from toolfold.safety.approval.allowlist import AllowList
+from toolfold.safety.approval.chain import DecidedBy, DecisionChain, can_be_allowlisted
+from toolfold.safety.approval.kinds import FindingKinds, describe_kind
+from toolfold.safety.approval.queue import Question
+from toolfold.serving.gateway.client_approval import build_question as build_gateway_form
+from toolfold.serving.gateway.client_approval import parse_answer
 
 from .cases import analysis_of, finding, verdict_on
 

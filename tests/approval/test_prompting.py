@@ -11,14 +11,14 @@ import pytest
 
 from shellverdict.verdict import Verdict
 from tests.approval.cases import SHELL, finding, verdict_on
-from toolfold.approval.call_analysis import CallAnalyzer
-from toolfold.approval.chain import DecisionChain
-from toolfold.approval.gate import Approval
-from toolfold.approval.queue import ApprovalQueue, Question, StaleQuestion
-from toolfold.authoring import build_tool
-from toolfold.errors import Refused, ToolfoldError
-from toolfold.loops import EventLoops
-from toolfold.model import Answer, ApprovalRequest, Approver, CallContext, Json, Tool
+from toolfold.core.authoring import build_tool
+from toolfold.core.errors import Refused, ToolfoldError
+from toolfold.core.loops import EventLoops
+from toolfold.core.types import Answer, ApprovalRequest, Approver, CallContext, Json, Tool
+from toolfold.safety.approval.call_analysis import CallAnalyzer
+from toolfold.safety.approval.chain import DecisionChain
+from toolfold.safety.approval.gate import Approval
+from toolfold.safety.approval.queue import ApprovalQueue, Question, StaleQuestion
 
 COMMAND = "rm -rf build"
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from shellverdict.spoof import INVISIBLE_CHARACTERS
 from tests.cases import check_cases
-from toolfold.approval.safe_text import make_visible, shorten_middle
-from toolfold.visible_text import remove_invisible
+from toolfold.core.invisible_characters import remove_invisible
+from toolfold.safety.approval.safe_text import make_visible, shorten_middle
 
 
 @check_cases(

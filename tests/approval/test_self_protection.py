@@ -10,10 +10,10 @@ import toolfold
 from shellverdict.effects.container_mounts import MAX_MOUNTS
 from shellverdict.paths.own_program import runtime_program_paths
 from tests.cases import check_cases
-from toolfold.approval.factory import build_approval
-from toolfold.approval.gate import Approval, ApprovalPreview
 from toolfold.config import load_config
-from toolfold.loops import EventLoops
+from toolfold.core.loops import EventLoops
+from toolfold.safety.approval.approval_factory import build_approval
+from toolfold.safety.approval.gate import Approval, ApprovalPreview
 
 HOME = "/home/u"
 PACKAGE = Path(toolfold.__file__).parent

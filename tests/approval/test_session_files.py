@@ -16,11 +16,11 @@ from shellverdict.rules import Rules, builtin_rules
 from shellverdict.shell.runs import TextStream
 from tests.approval.cases import SHELL
 from tests.conftest import RuntimeOpener
-from toolfold.approval.call_analysis import CallAnalysis, CallAnalyzer
-from toolfold.approval.deny_rules import DenyRules
-from toolfold.approval.session_files import MAX_REMEMBERED, SessionFiles
-from toolfold.authoring import build_tool
-from toolfold.model import Answer
+from toolfold.core.authoring import build_tool
+from toolfold.core.types import Answer
+from toolfold.safety.approval.call_analysis import CallAnalysis, CallAnalyzer
+from toolfold.safety.approval.deny_rules import DenyRules
+from toolfold.safety.approval.session_files import MAX_REMEMBERED, SessionFiles
 
 CASES: dict[str, Any] = tomllib.loads((Path(__file__).parent / "written_files.toml").read_text("utf-8"))
 DANGEROUS = CASES["tuned"]["dangerous"] + CASES["unseen"]["dangerous"]

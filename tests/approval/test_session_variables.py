@@ -8,8 +8,8 @@ import pytest
 
 import toolfold
 from shellverdict.shell.words import Word
-from toolfold.approval.session_variables import SessionVariables
-from toolfold.model import Effect, Meaning
+from toolfold.core.types import Effect, Meaning
+from toolfold.safety.approval.session_variables import SessionVariables
 
 Call = Callable[..., toolfold.ToolResult]
 

@@ -27,16 +27,16 @@ from tests.retrieval.endpoint import (
     run_server,
     trickling_headers,
 )
-from toolfold.approval.allowlist import AllowList
-from toolfold.approval.audit import AuditLog
-from toolfold.approval.call_analysis import CallAnalyzer
-from toolfold.approval.chain import DecisionChain
-from toolfold.approval.gate import Approval
-from toolfold.approval.smart import ChatModel, ModelUnavailable, SmartApproval
-from toolfold.errors import Refused
-from toolfold.loops import EventLoops
-from toolfold.model import CallContext
-from toolfold.redaction import Redaction
+from toolfold.core.errors import Refused
+from toolfold.core.loops import EventLoops
+from toolfold.core.types import CallContext
+from toolfold.safety.approval.allowlist import AllowList
+from toolfold.safety.approval.audit_log import AuditLog
+from toolfold.safety.approval.call_analysis import CallAnalyzer
+from toolfold.safety.approval.chain import DecisionChain
+from toolfold.safety.approval.gate import Approval
+from toolfold.safety.approval.smart import ChatModel, ModelUnavailable, SmartApproval
+from toolfold.safety.redaction import Redaction
 
 COMMAND = "rm -rf node_modules/"
 SECRET = "Kq7wZx3vT9nB2mLs8Yp4"

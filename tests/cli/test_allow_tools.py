@@ -10,9 +10,9 @@ import pytest
 
 from tests.cli.conftest import Toolfold
 from tests.cli.test_mcp import run_at_terminal
-from toolfold.approval.allowed_tools import KEY
 from toolfold.cli.restrictions import ALLOWED_IN_TOOL_CALLS
 from toolfold.config import read_file_value, set_value
+from toolfold.safety.approval.allowed_tools import KEY
 
 NOTES = str(Path(__file__).parents[1] / "clients" / "notes_server.py")
 DELETE = "notes_delete_note"

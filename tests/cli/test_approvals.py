@@ -17,10 +17,10 @@ import click
 import pytest
 
 from tests.cli.conftest import Toolfold
-from toolfold.authoring import build_tool
 from toolfold.cli.approval_prompt import ApprovalPrompt, format_question
 from toolfold.config import load_config, read_file_value, set_value
-from toolfold.model import Answer, ApprovalRequest
+from toolfold.core.authoring import build_tool
+from toolfold.core.types import Answer, ApprovalRequest
 
 PLUGIN = """
 from toolfold import tool

@@ -14,8 +14,8 @@ from toolfold.cli.activity import CallLines
 from toolfold.cli.agent_options import AgentOpener, AgentOptions
 from toolfold.cli.chat import Chat
 from toolfold.cli.chat_screen import PlainScreen
-from toolfold.events import ToolFinished, ToolProgressed, ToolStarted
-from toolfold.store import SqliteSessionStore
+from toolfold.core.events import ToolFinished, ToolProgressed, ToolStarted
+from toolfold.state.store import SqliteSessionStore
 
 __all__ = ["write_script"]
 

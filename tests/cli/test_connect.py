@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.cli.conftest import Toolfold
 from tests.cli.test_mcp import TOKEN, run_at_terminal, servers
 from tests.thorough import try_examples
-from toolfold.connecting import (
+from toolfold.cli.connecting import (
     ChangeLog,
     ClientFile,
     GatewayAccess,
@@ -31,10 +31,10 @@ from toolfold.connecting import (
     servers_key,
     unified_diff,
 )
-from toolfold.errors import ConfigError
-from toolfold.sources.mcp.importing import CLIENTS, is_gateway, user_config_file
-from toolfold.sources.mcp.importing.documents import parse_document
-from toolfold.sources.mcp.importing.types import ClientName
+from toolfold.core.errors import ConfigError
+from toolfold.mcp.importing import CLIENTS, is_gateway, user_config_file
+from toolfold.mcp.importing.documents import parse_document
+from toolfold.mcp.importing.import_types import ClientName
 
 FILES: dict[ClientName, str] = {
     "claude-code": ".claude.json",
@@ -732,7 +732,7 @@ def test_connect_vscode_uses_the_vscode_insiders_settings_file_if_only_insiders_
 CONNECT_AND_DIE = """
 import os, sys
 from pathlib import Path
-from toolfold.connecting import (
+from toolfold.cli.connecting import (
     ChangeLog, GatewayAccess, build_content, build_entry, change_log, open_client_file
 )
 

@@ -11,10 +11,10 @@ from tests.cli.conftest import Toolfold
 from tests.gateway.harness import free_port
 from tests.proxy.harness import serve_proxy
 from tests.proxy.upstream import Prepared, serve_upstream
+from toolfold.cli.connecting import MODEL_PROGRAMS
 from toolfold.cli.doctor_proxy import check_proxy_programs
 from toolfold.config import load_config
-from toolfold.connecting import MODEL_PROGRAMS
-from toolfold.sources.mcp.importing.documents import parse_document
+from toolfold.mcp.importing.documents import parse_document
 
 ROOT = "http://127.0.0.1:8765"
 FILES = {

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Done, Toolfold
-from toolfold.credentials import SqliteCredentialStore
-from toolfold.credentials.keys import MAX_KEYS, load_keys, make_key
+from toolfold.state.credentials import SqliteCredentialStore
+from toolfold.state.credentials.keys import MAX_KEYS, load_keys, make_key
 
 
 @pytest.fixture

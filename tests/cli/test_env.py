@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from tests.cli.conftest import Toolfold
 from tests.environments.backend_kinds import find_traces
 from toolfold.cli.interactive_terminal import _TerminalModes
-from toolfold.environments import TerminalSize
-from toolfold.environments.local_process import LocalProcess
+from toolfold.tools.environments import TerminalSize
+from toolfold.tools.environments.local_process import LocalProcess
 
 TIMEOUT_S = 60.0
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))

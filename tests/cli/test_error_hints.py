@@ -10,7 +10,7 @@ import pytest
 
 import toolfold as package
 from tests.cli.conftest import Toolfold
-from toolfold.redaction import Redaction
+from toolfold.safety.redaction import Redaction
 
 
 def list_error_texts() -> Iterator[tuple[str, str]]:

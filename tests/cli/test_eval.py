@@ -17,8 +17,8 @@ import pytest
 
 from tests.cli.conftest import Done, Toolfold
 from tests.cli.files import LONG, QUERIES, TOOLS, definition, lines
-from toolfold.sources.catalog import load_catalog
-from toolfold.turn import count_tokens
+from toolfold.selection.turn import count_tokens
+from toolfold.tools.catalog import load_catalog
 
 LIGHT = ("--set", "tools.rag_embed_model=light")
 RunEval = Callable[..., Done]

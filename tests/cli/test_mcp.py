@@ -19,7 +19,7 @@ from tests.cli.conftest import Toolfold
 from tests.mcp.issuers import OAuthSetup, run_oauth_setup
 from toolfold import open_runtime
 from toolfold.config import load_config, read_file_value, trust_project
-from toolfold.sources.mcp.tools import is_wanted
+from toolfold.mcp.mcp_tools import is_wanted
 
 TOKEN = "ghp_" + "a1B2" * 9
 

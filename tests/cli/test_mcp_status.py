@@ -17,7 +17,7 @@ import pytest
 from tests.cli.conftest import Toolfold
 from tests.cli.test_mcp import SmallServer
 from toolfold.config import load_config, set_value
-from toolfold.gateway.status import read_statuses
+from toolfold.serving.gateway.status import read_statuses
 
 WAIT_S = 120.0
 

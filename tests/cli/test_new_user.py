@@ -11,9 +11,9 @@ import pytest
 
 from tests.cli.conftest import Toolfold
 from tests.cli.scripts import WriteScript, write_script
-from toolfold.approval.hash_chain import ChainReport
 from toolfold.cli.audit import _print_report
 from toolfold.cli.demo import find_own_command
+from toolfold.safety.approval.hash_chain import ChainReport
 
 __all__ = ["write_script"]
 TIMEOUT_S = 120

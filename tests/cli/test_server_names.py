@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.cases import check_cases
 from toolfold.cli.server_names import derive_name, is_launcher
-from toolfold.sources.mcp.importing import normalise_server_name
+from toolfold.mcp.importing import normalise_server_name
 
 
 @check_cases(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Toolfold
 from tests.cli.scripts import WriteScript, call, write_script
-from toolfold.store import SqliteSessionStore
+from toolfold.state.store import SqliteSessionStore
 
 __all__ = ["write_script"]
 

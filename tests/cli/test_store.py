@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Toolfold
 from tests.postgres import PostgresServer
 from toolfold.config import load_config
-from toolfold.gateway.status import StatusFile
+from toolfold.serving.gateway.status import StatusFile
 
 UNUSED = "1 user, 1 token in files on this machine are not used"
 

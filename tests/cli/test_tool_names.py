@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Toolfold
 from toolfold import open_runtime
 from toolfold.config import load_config, read_file_value, set_value
-from toolfold.gateway.server import open_session
+from toolfold.serving.gateway.server import open_session
 
 NOTES = str(Path(__file__).parents[1] / "clients" / "notes_server.py")
 SPELLINGS = ("notes_echo", "mcp_notes_echo", "mcp__notes__echo")

@@ -10,11 +10,11 @@ import pytest
 from tests.cli.conftest import Toolfold
 from tests.cli.test_mcp import SmallServer, make_tool, small  # noqa: F401 - a fixture
 from toolfold import open_runtime
-from toolfold.approval.allowed_tools import build_allowed_tools
 from toolfold.config import load_config
-from toolfold.config.allowed_tools import AllowedTool
-from toolfold.gateway.tokens import open_tokens
-from toolfold.store.jobs import Job, open_job_store
+from toolfold.config.allowed_tool_entries import AllowedTool
+from toolfold.safety.approval.allowed_tools import build_allowed_tools
+from toolfold.serving.gateway.client_tokens import open_tokens
+from toolfold.state.store.jobs import Job, open_job_store
 
 
 def test_user_list_and_user_show_commands_print_teams_and_token_names_of_a_user(toolfold: Toolfold) -> None:

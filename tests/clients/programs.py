@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from toolfold.sources.mcp.importing.types import ClientName
+from toolfold.mcp.importing.import_types import ClientName
 
 RUN_TIMEOUT_S = 400.0  # a client that starts on a busy machine takes long
 _INSTALLED = Path(sys.prefix, "test_tools/mcp")

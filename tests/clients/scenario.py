@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from toolfold.model import BRIDGE_CALL, BRIDGE_DESCRIBE, BRIDGE_SEARCH
+from toolfold.core.types import BRIDGE_CALL, BRIDGE_DESCRIBE, BRIDGE_SEARCH
 
 Json = dict[str, Any]
 BRIDGE = {BRIDGE_CALL, BRIDGE_DESCRIBE, BRIDGE_SEARCH}

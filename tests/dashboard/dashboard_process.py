@@ -23,14 +23,14 @@ from toolfold.cli.demo import make_dashboard_demo
 from toolfold.cli.serve import build_server, make_link, open_listening_socket
 from toolfold.cli.ui import _make_policy
 from toolfold.config import load_config
-from toolfold.dashboard.app import DashboardApp, make_standalone_app
-from toolfold.dashboard.approvals import make_page_approver
-from toolfold.dashboard.dashboard import Dashboard
-from toolfold.model import Json, ToolCall
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
-from toolfold.retrieval.example_messages import MessageRecord
-from toolfold.retrieval.message_store import MESSAGES_DIRECTORY, MessageStore
-from toolfold.sources.catalog import sample_catalog
+from toolfold.core.types import Json, ToolCall
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply
+from toolfold.selection.retrieval.example_messages import MessageRecord
+from toolfold.selection.retrieval.message_store import MESSAGES_DIRECTORY, MessageStore
+from toolfold.serving.dashboard.approval_routes import make_page_approver
+from toolfold.serving.dashboard.dashboard import Dashboard
+from toolfold.serving.dashboard.dashboard_app import DashboardApp, make_standalone_app
+from toolfold.tools.catalog import sample_catalog
 
 
 class Commands:

@@ -16,13 +16,13 @@ import pytest
 
 from tests.dashboard.harness import TIMEOUT_S, DashboardProcess
 from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process
-from toolfold.approval.allowed_tools import build_allowed_tools
 from toolfold.config import load_config
-from toolfold.config.allowed_tools import AllowedTool
+from toolfold.config.allowed_tool_entries import AllowedTool
 from toolfold.config.record import SettingsRecord
-from toolfold.dashboard.access import CODE_LIFETIME_S, SESSION_LIFETIME_S, SignIn
-from toolfold.gateway.request_bodies import RequestRefused
-from toolfold.gateway.tokens import Tokens, open_tokens
+from toolfold.safety.approval.allowed_tools import build_allowed_tools
+from toolfold.serving.dashboard.dashboard_access import CODE_LIFETIME_S, SESSION_LIFETIME_S, SignIn
+from toolfold.serving.gateway.client_tokens import Tokens, open_tokens
+from toolfold.serving.gateway.request_bodies import RequestRefused
 
 
 class Visitor:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolfold.dashboard.activity import MAX_TEXT_CHARS, ActivityFeed
-from toolfold.events import (
+from toolfold.core.events import (
     EventBus,
     ModelReplied,
     ModelRetried,
@@ -23,7 +22,8 @@ from toolfold.events import (
     TurnStarted,
     Usage,
 )
-from toolfold.redaction import Redaction
+from toolfold.safety.redaction import Redaction
+from toolfold.serving.dashboard.activity_routes import MAX_TEXT_CHARS, ActivityFeed
 
 SECRET = "correct-horse-battery-staple-42"
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.conftest import RuntimeOpener
 from toolfold.agent import Agent
-from toolfold.dashboard.chat import ChatSessions
-from toolfold.events import Event, TurnFinished
-from toolfold.redaction import Redaction
+from toolfold.core.events import Event, TurnFinished
+from toolfold.safety.redaction import Redaction
+from toolfold.serving.dashboard.chat_routes import ChatSessions
 
 
 async def test_page_is_told_that_the_turn_has_ended_if_an_agent_fails(

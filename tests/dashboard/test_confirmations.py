@@ -14,13 +14,13 @@ import pytest
 from tests.dashboard.harness import DashboardProcess
 from tests.dashboard.test_access import Visitor
 from toolfold.config import read_file_value
-from toolfold.dashboard.confirmations import (
+from toolfold.serving.dashboard.confirmations import (
     CONFIRMATION_LIFETIME_S,
     MAX_PENDING,
     Confirmations,
     ProposedChange,
 )
-from toolfold.gateway.request_bodies import RequestRefused
+from toolfold.serving.gateway.request_bodies import RequestRefused
 
 OPENED = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document", "sec-fetch-site": "same-origin"}
 COMMAND = shlex.join([sys.executable, "-c", "print('a  b <b>')", "--flag"])

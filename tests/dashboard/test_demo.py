@@ -8,7 +8,7 @@ import pytest
 
 from tests.dashboard.harness import DashboardProcess
 from tests.dashboard.test_access import Visitor
-from toolfold.dashboard.app import DEMO_HEADER
+from toolfold.serving.dashboard.dashboard_app import DEMO_HEADER
 
 DEMO = {DEMO_HEADER: "1"}
 

@@ -12,9 +12,9 @@ import pytest
 from tests.dashboard.test_evaluation_page import MESSAGES, TOOLS, describe_tools, write_lines
 from toolfold import Runtime, open_runtime
 from toolfold.config import load_config
-from toolfold.dashboard.evaluation import Evaluations
-from toolfold.gateway.request_bodies import RequestRefused
-from toolfold.redaction import Redaction
+from toolfold.safety.redaction import Redaction
+from toolfold.serving.dashboard.evaluation_routes import Evaluations
+from toolfold.serving.gateway.request_bodies import RequestRefused
 
 VALID: dict[str, Any] = {
     "tools": "file",

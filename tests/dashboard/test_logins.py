@@ -18,13 +18,13 @@ from tests.gateway.gateway_process import GatewayProcess, gateway_process, write
 from tests.gateway.harness import free_port
 from tests.identity.provider import log_in, run_provider
 from toolfold import load_config
-from toolfold.dashboard.app import _ADMINISTRATORS_ONLY as ANSWER
-from toolfold.dashboard.app import MAX_QUERY_FIELDS
-from toolfold.dashboard.dashboard import Dashboard
-from toolfold.dashboard.recorder import HISTORY_FILE
-from toolfold.gateway.tokens import TokenStore, open_tokens
-from toolfold.store.usage import SqliteUsageStore, UsageEntry
-from toolfold.users import UserStore
+from toolfold.serving.dashboard.dashboard import Dashboard
+from toolfold.serving.dashboard.dashboard_app import _ADMINISTRATORS_ONLY as ANSWER
+from toolfold.serving.dashboard.dashboard_app import MAX_QUERY_FIELDS
+from toolfold.serving.dashboard.recorder import HISTORY_FILE
+from toolfold.serving.gateway.client_tokens import TokenStore, open_tokens
+from toolfold.state.store.usage import SqliteUsageStore, UsageEntry
+from toolfold.state.users import UserStore
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -12,10 +12,10 @@ import pytest
 
 from tests.conftest import RuntimeOpener
 from tests.mcp.issuers import OAuthSetup, run_oauth_setup
-from toolfold.dashboard.chat import ChatSessions
-from toolfold.dashboard.servers import ServerAdmin
-from toolfold.redaction import Redaction
-from toolfold.runtime import Runtime
+from toolfold.runtime.runtime import Runtime
+from toolfold.safety.redaction import Redaction
+from toolfold.serving.dashboard.chat_routes import ChatSessions
+from toolfold.serving.dashboard.server_routes import ServerAdmin
 
 TIMEOUT_S = 60.0
 
@@ -50,7 +50,7 @@ def test_failed_login_at_an_mcp_server_is_shown_without_secrets_until_a_login_su
 
     async def check() -> None:
         oauth_setup.issuer.refuses = "consent"
-        with caplog.at_level(logging.WARNING, "toolfold.dashboard"):
+        with caplog.at_level(logging.WARNING, "toolfold.serving.dashboard"):
             error = await _log_in(admin)
         for text in (error, caplog.text):
             assert "access_denied: [redacted]" in text

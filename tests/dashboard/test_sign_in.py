@@ -11,24 +11,24 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from toolfold.dashboard.access import (
+from toolfold.safety.redaction import Redaction
+from toolfold.serving.dashboard.dashboard_access import (
     CODE_LIFETIME_S,
     MAX_CODES,
     MAX_FAILURES,
     SESSION_LIFETIME_S,
     SignIn,
 )
-from toolfold.dashboard.app import (
+from toolfold.serving.dashboard.dashboard_app import (
     MAX_VISITOR_BODY_BYTES,
     MAX_VISITOR_BUFFER_BYTES,
     DashboardApp,
     DashboardRequest,
     Routes,
 )
-from toolfold.gateway.http_app import AccessPolicy, make_access_policy
-from toolfold.gateway.request_bodies import RequestRefused
-from toolfold.gateway.tokens import Tokens
-from toolfold.redaction import Redaction
+from toolfold.serving.gateway.client_tokens import Tokens
+from toolfold.serving.gateway.http_app import AccessPolicy, make_access_policy
+from toolfold.serving.gateway.request_bodies import RequestRefused
 
 ORIGIN = "http://127.0.0.1:8766"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolfold.dashboard.static_files import INDEX, load_static_files
+from toolfold.serving.dashboard.static_files import INDEX, load_static_files
 
 MAX_COMPRESSED_BYTES = 400_000
 

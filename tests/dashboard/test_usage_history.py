@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.harness import wait_until
-from toolfold.dashboard.recorder import UsageRecorder
-from toolfold.database import open_database
-from toolfold.events import (
+from toolfold.core.events import (
     EventBus,
     ModelReplied,
     ToolFinished,
@@ -26,8 +24,10 @@ from toolfold.events import (
     ToolStarted,
     Usage,
 )
-from toolfold.store.usage import PostgresUsageStore, SqliteUsageStore, UsageEntry, UsageStore
-from toolfold.store.usage_journal import UsageJournal
+from toolfold.serving.dashboard.recorder import UsageRecorder
+from toolfold.state.database import open_database
+from toolfold.state.store.usage import PostgresUsageStore, SqliteUsageStore, UsageEntry, UsageStore
+from toolfold.state.store.usage_journal import UsageJournal
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -148,7 +148,7 @@ def test_usage_entries_are_stored_exactly_once_after_the_store_recovers_from_a_f
 def test_usage_entries_above_the_memory_limit_are_written_to_a_file_while_the_store_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolfold.dashboard.recorder.MAX_WAITING_ENTRIES", 5)
+    monkeypatch.setattr("toolfold.serving.dashboard.recorder.MAX_WAITING_ENTRIES", 5)
     bus, store = EventBus(), StoppableStore(tmp_path / "usage.db")
     store.is_stopped = True
     recorder = UsageRecorder(bus, store, journal=UsageJournal(tmp_path / "journal"))
@@ -167,8 +167,8 @@ def test_usage_entries_of_a_killed_process_are_stored_by_the_next_process(tmp_pa
     code = f"""
 import os
 from pathlib import Path
-from toolfold.store.usage import UsageEntry
-from toolfold.store.usage_journal import UsageJournal
+from toolfold.state.store.usage import UsageEntry
+from toolfold.state.store.usage_journal import UsageJournal
 journal = UsageJournal(Path({str(journal)!r}))
 journal.append(UsageEntry(at=5e9, kind="search", key="k", ok=False))
 journal.append(UsageEntry(at=5e9, kind="call", name="saved"))

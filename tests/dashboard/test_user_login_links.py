@@ -20,9 +20,9 @@ from tests.gateway.test_user_logins import LINK
 from tests.identity.provider import run_provider
 from tests.mcp.issuers import run_oauth_setup
 from toolfold import load_config
-from toolfold.config.servers import parse_server_settings
-from toolfold.gateway.tokens import open_tokens
-from toolfold.sources.mcp.oauth import log_in
+from toolfold.config.servers_settings import parse_server_settings
+from toolfold.mcp.oauth import log_in
+from toolfold.serving.gateway.client_tokens import open_tokens
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

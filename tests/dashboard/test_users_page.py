@@ -11,8 +11,8 @@ from tests.dashboard.harness import DashboardProcess
 from tests.dashboard.test_access import Visitor
 from tests.dashboard.test_confirmations import Page, find_token
 from toolfold.config.record import SettingsRecord
-from toolfold.model import Json
-from toolfold.users import USERS_FILE, FileUserStore
+from toolfold.core.types import Json
+from toolfold.state.users import USERS_FILE, FileUserStore
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.postgres import PostgresServer, run_postgres
-from toolfold.database import Database, DatabaseError, DatabaseUnavailable, RowCursor, open_database
-from toolfold.database.connections import describe_address
-from toolfold.database.migrations import LATEST, MIGRATIONS, Migration, find_version, migrate, upgrade
-from toolfold.errors import ConfigError
+from toolfold.core.errors import ConfigError
+from toolfold.state.database import Database, DatabaseError, DatabaseUnavailable, RowCursor, open_database
+from toolfold.state.database.connections import describe_address
+from toolfold.state.database.migrations import LATEST, MIGRATIONS, Migration, find_version, migrate, upgrade
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0
@@ -41,7 +41,7 @@ def test_no_database_is_opened_if_the_store_setting_is_local_files() -> None:
 
 def test_database_driver_is_imported_only_if_a_database_is_configured() -> None:
     script = (
-        "import sys, toolfold.runtime; from toolfold.database import open_database\n"
+        "import sys, toolfold.runtime.runtime; from toolfold.state.database import open_database\n"
         "open_database('sqlite'); assert 'psycopg' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=WAIT_S, cwd=ROOT)
@@ -64,7 +64,8 @@ class TestMigrations:
         self, database_url: str
     ) -> None:
         script = (
-            "import sys; from toolfold.database import Database; from toolfold.database.migrations import *\n"
+            "import sys; from toolfold.state.database import Database\n"
+            "from toolfold.state.database.migrations import *\n"
             "print('ready', flush=True); sys.stdin.readline()\n"
             "print(len(upgrade(Database(sys.argv[1]))))\n"
         )

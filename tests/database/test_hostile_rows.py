@@ -13,14 +13,18 @@ from typing import Any
 import psycopg
 import pytest
 
-from toolfold.approval.shared_audit import SharedAuditLog
-from toolfold.dashboard.shared_questions import MAX_DESCRIPTION_BYTES, MAX_REMOTE_QUESTIONS, SharedQuestions
-from toolfold.database import Database, DatabaseError, open_database
-from toolfold.gateway.tokens import SharedTokens
-from toolfold.sources.mcp.lock import LOCK_FILE, SharedPins
-from toolfold.sources.mcp.tool_listing import parse_tool
-from toolfold.sources.mcp.trust import Trust
-from toolfold.store.jobs import DamagedJob, Job, open_job_store
+from toolfold.mcp.lock import LOCK_FILE, SharedPins
+from toolfold.mcp.tool_listing import parse_tool
+from toolfold.mcp.trust import Trust
+from toolfold.safety.approval.shared_audit import SharedAuditLog
+from toolfold.serving.dashboard.shared_questions import (
+    MAX_DESCRIPTION_BYTES,
+    MAX_REMOTE_QUESTIONS,
+    SharedQuestions,
+)
+from toolfold.serving.gateway.client_tokens import SharedTokens
+from toolfold.state.database import Database, DatabaseError, open_database
+from toolfold.state.store.jobs import DamagedJob, Job, open_job_store
 
 WAIT_S = 60.0
 DAMAGED = ["", "{", "[" * 100_000, '"text"', "5", "NaN", '{"tools": {"a": {"hash": 5}}}']

@@ -11,7 +11,14 @@ import pytest
 
 from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG, make_tool
-from toolfold.enrichment import (
+from toolfold.core.errors import SourceError
+from toolfold.core.types import Tool
+from toolfold.models.client import RetryPolicy
+from toolfold.models.model_names import ModelName
+from toolfold.models.provider_errors import ProviderError
+from toolfold.models.reply import ModelRequest
+from toolfold.models.scripted import ScriptedProvider, Step
+from toolfold.selection.enrichment import (
     MessageOptions,
     MessageWriter,
     WriteReport,
@@ -21,16 +28,9 @@ from toolfold.enrichment import (
     import_task,
     parse_reply,
 )
-from toolfold.enrichment.relevance import DefinitionSimilarity
-from toolfold.errors import SourceError
-from toolfold.model import Tool
-from toolfold.providers.client import RetryPolicy
-from toolfold.providers.errors import ProviderError
-from toolfold.providers.models import ModelName
-from toolfold.providers.reply import ModelRequest
-from toolfold.providers.scripted import ScriptedProvider, Step
-from toolfold.retrieval.example_messages import MessageChecker
-from toolfold.retrieval.message_store import MessageStore
+from toolfold.selection.enrichment.relevance import DefinitionSimilarity
+from toolfold.selection.retrieval.example_messages import MessageChecker
+from toolfold.selection.retrieval.message_store import MessageStore
 
 NAME = ModelName("scripted", "writer")
 DATE = "2026-11-17"

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.environments import cloud_backends, server_backends
-from toolfold.environments import Backend, Environment
-from toolfold.environments.local import Local
-from toolfold.environments.sandbox import Sandbox
+from toolfold.tools.environments import Backend, Environment
+from toolfold.tools.environments.local import Local
+from toolfold.tools.environments.sandbox import Sandbox
 
 Options = dict[str, str]
 

@@ -22,8 +22,8 @@ from typing import Protocol
 
 import pytest
 
-from toolfold.environments.daytona import Daytona, DaytonaSandboxSpec
-from toolfold.environments.modal import Modal, ModalSandboxSpec
+from toolfold.tools.environments.daytona import Daytona, DaytonaSandboxSpec
+from toolfold.tools.environments.modal import Modal, ModalSandboxSpec
 
 Options = dict[str, str]
 CloudBackend = Modal | Daytona

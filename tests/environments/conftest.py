@@ -16,7 +16,7 @@ import pytest
 from tests.environments.backend_kinds import KINDS, Kind, Options, find_traces
 from tests.environments.cloud_backends import CLOUD_SERVERS
 from tests.environments.servers import SERVERS
-from toolfold.environments import Backend, Environment, apptainer, daytona, docker, modal, sandbox, ssh
+from toolfold.tools.environments import Backend, Environment, apptainer, daytona, docker, modal, sandbox, ssh
 
 HERE = Path(__file__).parent
 Test = TypeVar("Test", bound=Callable[..., Any])

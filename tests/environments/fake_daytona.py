@@ -18,7 +18,7 @@ from typing import Any
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from tests.environments.fake_sandboxes import Program, Sandbox, Sandboxes
-from toolfold.environments import TerminalSize
+from toolfold.tools.environments import TerminalSize
 
 MAX_QUEUED_CHUNKS = 256
 MAX_QUEUED_INPUT = 1_024

@@ -22,7 +22,7 @@ from modal_proto.api_grpc import ModalClientBase
 from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 
 from tests.environments.fake_sandboxes import Program, Sandboxes
-from toolfold.environments import TerminalSize
+from toolfold.tools.environments import TerminalSize
 
 router_pb2 = task_command_router_pb2
 UNEXPIRED_TOKEN = "e30.eyJleHAiOjk5OTk5OTk5OTk5fQ.e30"  # an unsigned token, valid until the year 5138

@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolfold.environments import TerminalSize
-from toolfold.environments.local_process import terminal_wrapper
+from toolfold.tools.environments import TerminalSize
+from toolfold.tools.environments.local_process import terminal_wrapper
 
 MARK = "FAKE_SANDBOX"
 CHUNK_BYTES = 1 << 16

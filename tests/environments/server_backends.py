@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.environments.servers import SERVERS, Options
-from toolfold.environments.apptainer import Apptainer, InstanceSpec
-from toolfold.environments.container import ContainerSpec
-from toolfold.environments.docker import Docker
-from toolfold.environments.ssh import Ssh, SshAddress
+from toolfold.tools.environments.apptainer import Apptainer, InstanceSpec
+from toolfold.tools.environments.container import ContainerSpec
+from toolfold.tools.environments.docker import Docker
+from toolfold.tools.environments.ssh import Ssh, SshAddress
 
 
 def make_container(options: Mapping[str, str]) -> Docker:

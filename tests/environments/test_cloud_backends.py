@@ -29,8 +29,8 @@ from tests.environments.test_contract import (
     wait_until,
     wait_until_gone,
 )
-from toolfold.environments import Environment
-from toolfold.errors import EnvironmentFailed
+from toolfold.core.errors import EnvironmentFailed
+from toolfold.tools.environments import Environment
 
 
 @pytest.fixture(params=MAKERS)
@@ -312,7 +312,7 @@ async def test_helper_files_in_a_cloud_sandbox_are_removed_after_the_toolfold_pr
     program = (
         "import asyncio\n"
         "from tests.environments.cloud_backends import MAKERS\n"
-        "from toolfold.environments import Environment\n"
+        "from toolfold.tools.environments import Environment\n"
         f"environment = Environment(MAKERS[{name!r}]({wanted!r}))\n"
         "said = lambda text: print(text, end='', flush=True)\n"
         f"asyncio.run(environment.run('echo up; {FOREVER}', listener=said))\n"

@@ -15,7 +15,8 @@ from tests.environments.backend_kinds import find_traces
 from tests.environments.cloud_backends import SHORT_LEASE
 from tests.environments.conftest import FULL_CONTRACT, BackendSite, for_every_backend, for_every_engine
 from tests.thorough import runs_all_tests
-from toolfold.environments import (
+from toolfold.core.errors import CallError, EnvironmentFailed
+from toolfold.tools.environments import (
     BackgroundProcess,
     CommandResult,
     Environment,
@@ -23,7 +24,6 @@ from toolfold.environments import (
     RunningCommand,
     TerminalSize,
 )
-from toolfold.errors import CallError, EnvironmentFailed
 
 WAIT_TIMEOUT_S = 60.0
 FOREVER = "sleep 86400"

@@ -9,9 +9,14 @@ import pytest
 
 from toolfold.config import Config, load_config
 from toolfold.config.settings import BuiltinBackend
-from toolfold.environments.factory import BACKENDS, backend_names, build_backend, build_environment
-from toolfold.environments.local import safe_variables
-from toolfold.errors import ConfigError, EnvironmentFailed
+from toolfold.core.errors import ConfigError, EnvironmentFailed
+from toolfold.tools.environments.environment_factory import (
+    BACKENDS,
+    backend_names,
+    build_backend,
+    build_environment,
+)
+from toolfold.tools.environments.local import safe_variables
 
 NAMES = get_args(BuiltinBackend)
 
@@ -74,7 +79,7 @@ def test_only_known_harmless_environment_variables_are_passed_to_commands() -> N
 
 
 PLUGIN = """
-from toolfold.environments.local import Local
+from toolfold.tools.environments.local import Local
 
 
 class Tree(Local):

@@ -24,11 +24,11 @@ from tests.environments.test_contract import (
     wait_until,
     wait_until_gone,
 )
-from toolfold.environments import Channel, Environment, TerminalSize
-from toolfold.environments.guard import Guard
-from toolfold.environments.local import Local
-from toolfold.environments.runner import CommandRunner
-from toolfold.errors import EnvironmentFailed
+from toolfold.core.errors import EnvironmentFailed
+from toolfold.tools.environments import Channel, Environment, TerminalSize
+from toolfold.tools.environments.guard import Guard
+from toolfold.tools.environments.local import Local
+from toolfold.tools.environments.runner import CommandRunner
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ class UnresponsiveBackend(Local):
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the timeouts for tests in which the target never answers."""
     for name in ("ANSWER_TIMEOUT_S", "TERMINATE_TIMEOUT_S", "START_TIMEOUT_S", "CLOSE_INPUT_TIMEOUT_S"):
-        monkeypatch.setattr(f"toolfold.environments.guard.{name}", 0.2)
+        monkeypatch.setattr(f"toolfold.tools.environments.guard.{name}", 0.2)
 
 
 @pytest.mark.thorough

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolfold.environments.input_log import (
+from toolfold.tools.environments.input_log import (
     MAX_LOGGED_BYTES,
     MAX_LOGGED_ENTRIES,
     MAX_LOGS,

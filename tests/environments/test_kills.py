@@ -22,11 +22,11 @@ from tests.environments import server_backends
 from tests.environments.backend_kinds import Kind, find_traces
 from tests.environments.servers import descendants
 from tests.environments.test_contract import FOREVER, wait_for_sleep, wait_until, wait_until_gone
-from toolfold.environments import CommandResult, Environment
-from toolfold.environments.container import ContainerSpec, Mount
-from toolfold.environments.docker import Docker
-from toolfold.environments.ssh import Ssh, SshAddress
-from toolfold.errors import EnvironmentFailed
+from toolfold.core.errors import EnvironmentFailed
+from toolfold.tools.environments import CommandResult, Environment
+from toolfold.tools.environments.container import ContainerSpec, Mount
+from toolfold.tools.environments.docker import Docker
+from toolfold.tools.environments.ssh import Ssh, SshAddress
 
 Options = Mapping[str, str]
 CONTAINERS = (

@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.environments.end_mark import CommandExit, EndMarkParser
-from toolfold.environments.output import OutputBuffer, decode_text, trim_partial_character
+from toolfold.tools.environments.command_output import OutputBuffer, decode_text, trim_partial_character
+from toolfold.tools.environments.end_mark import CommandExit, EndMarkParser
 
 pieces = st.lists(st.binary(max_size=60), max_size=20)
 texts = st.text(max_size=200)

@@ -12,9 +12,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.environments import TerminalSize
-from toolfold.environments.local_process import LocalProcess
-from toolfold.environments.pty_transport import FrameParser, PtyChannel
+from toolfold.tools.environments import TerminalSize
+from toolfold.tools.environments.local_process import LocalProcess
+from toolfold.tools.environments.pty_transport import FrameParser, PtyChannel
 
 MARK = "unguessable"
 WAIT_TIMEOUT_S = 60.0

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from toolfold.environments import Environment
-from toolfold.environments.sandbox import Sandbox
+from toolfold.tools.environments import Environment
+from toolfold.tools.environments.sandbox import Sandbox
 
 EXPECTED_VARIABLES = {
     *("PATH", "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TERM", "USER", "LOGNAME", "SHELL", "TZ"),

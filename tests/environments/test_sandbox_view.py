@@ -18,8 +18,8 @@ import pytest
 
 from tests.environments.planted_credentials import CREDENTIALS, MARKER, plant
 from tests.environments.test_sandbox import skip_if_unavailable
-from toolfold.environments import Environment
-from toolfold.environments.sandbox import Sandbox
+from toolfold.tools.environments import Environment
+from toolfold.tools.environments.sandbox import Sandbox
 
 FIND_WRITABLE = r"""
 for m in / $(awk '{print $5}' /proc/self/mountinfo); do

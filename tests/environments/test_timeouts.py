@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from toolfold.environments.timeouts import call_with_timeout
+from toolfold.tools.environments.timeouts import call_with_timeout
 
 
 async def ignore_cancellation(until: asyncio.Event) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from toolfold.environments import Channel, Environment, Readiness, TerminalSize
-from toolfold.environments.local import Local
-from toolfold.environments.trials import check_readiness, run_trials
-from toolfold.errors import EnvironmentFailed
+from toolfold.core.errors import EnvironmentFailed
+from toolfold.tools.environments import Channel, Environment, Readiness, TerminalSize
+from toolfold.tools.environments.local import Local
+from toolfold.tools.environments.trials import check_readiness, run_trials
 
 
 @pytest.mark.thorough(keep=("local", "docker"))
@@ -73,7 +73,7 @@ async def test_backend_is_reported_as_not_ready_if_its_readiness_check_fails_or_
     async def raise_error() -> Readiness:
         raise EnvironmentFailed("'docker' could not be started.", advice="Is it installed?")
 
-    monkeypatch.setattr("toolfold.environments.trials.CHECK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("toolfold.tools.environments.trials.CHECK_TIMEOUT_S", 0.05)
     assert not (await check_readiness(never_answer)).available
     assert await check_readiness(raise_error) == Readiness(
         False, "'docker' could not be started", "Is it installed?"

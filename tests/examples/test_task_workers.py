@@ -15,10 +15,10 @@ import pytest
 
 from tests.conftest import recording_tool
 from toolfold import ToolCall, open_runtime
-from toolfold.model import Json
-from toolfold.providers.client import ModelClient
-from toolfold.providers.reply import ModelRequest
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
+from toolfold.core.types import Json
+from toolfold.models.client import ModelClient
+from toolfold.models.reply import ModelRequest
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE = SimpleNamespace(**runpy.run_path(str(EXAMPLES / "task_workers.py")))

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolfold.errors import CallError
-from toolfold.files import Workspace
+from toolfold.core.errors import CallError
+from toolfold.tools.files import Workspace
 
 SECRET = b"secret\n"
 

@@ -20,11 +20,11 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from toolfold import load_config
-from toolfold.gateway.health import MetricsApp, ReplicaReadiness
-from toolfold.gateway.http_app import make_access_policy, make_app, make_server_config
-from toolfold.gateway.oauth import OAuthResource
-from toolfold.gateway.tokens import Tokens
-from toolfold.runtime import Runtime, open_runtime
+from toolfold.runtime.runtime import Runtime, open_runtime
+from toolfold.serving.gateway.client_tokens import Tokens
+from toolfold.serving.gateway.health import MetricsApp, ReplicaReadiness
+from toolfold.serving.gateway.http_app import make_access_policy, make_app, make_server_config
+from toolfold.serving.gateway.oauth import OAuthResource
 
 FAULT_SERVER = str(Path(__file__).parents[1] / "mcp" / "fault_server.py")
 REVISIONS = ("legacy", "2026-07-28")

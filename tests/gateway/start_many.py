@@ -22,12 +22,12 @@ PRELOADED = (
     "toolfold.cli.app",
     "toolfold.cli.mcp",
     "toolfold.cli.serve",
-    "toolfold.runtime",
-    "toolfold.gateway.stdio",
-    "toolfold.gateway.server",
-    "toolfold.sources.mcp.pool",
-    "toolfold.turn",
-    "toolfold.retrieval",
+    "toolfold.runtime.runtime",
+    "toolfold.serving.gateway.stdio",
+    "toolfold.serving.gateway.server",
+    "toolfold.mcp.pool",
+    "toolfold.selection.turn",
+    "toolfold.selection.retrieval",
 )
 HELLO = {
     "protocolVersion": "2025-11-25",

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.cases import check_cases
-from toolfold.errors import ConfigError
-from toolfold.gateway.http_app import AccessPolicy, guard_app, is_loopback, make_access_policy
-from toolfold.gateway.server import CLIENT_SCOPE_KEY
-from toolfold.gateway.tokens import ANONYMOUS, GatewayClient, Tokens
+from toolfold.core.errors import ConfigError
+from toolfold.serving.gateway.client_tokens import ANONYMOUS, GatewayClient, Tokens
+from toolfold.serving.gateway.http_app import AccessPolicy, guard_app, is_loopback, make_access_policy
+from toolfold.serving.gateway.server import CLIENT_SCOPE_KEY
 
 LOCAL = {"host": "127.0.0.1:8765"}
 

@@ -19,11 +19,11 @@ from mcp import Client, MCPError
 
 from tests.cases import check_cases
 from tests.gateway.harness import REVISIONS, TIMEOUT_S, RunningGateway, result_text, serve_gateway, wait_until
-from toolfold.gateway import server as gateway_server
-from toolfold.gateway.request_bodies import MAX_REQUEST_BYTES
-from toolfold.sources.mcp import item_lists
-from toolfold.sources.mcp.call_relay import MAX_PENDING_REQUESTS
-from toolfold.sources.mcp.notification_limiter import MAX_NOTIFICATIONS_PER_SECOND
+from toolfold.mcp import item_lists
+from toolfold.mcp.call_relay import MAX_PENDING_REQUESTS
+from toolfold.mcp.notification_limiter import MAX_NOTIFICATIONS_PER_SECOND
+from toolfold.serving.gateway import server as gateway_server
+from toolfold.serving.gateway.request_bodies import MAX_REQUEST_BYTES
 
 ATTACKER = str(Path(__file__).parents[1] / "mcp" / "attack_server.py")
 NEWEST = "2026-07-28"

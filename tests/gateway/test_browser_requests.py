@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolfold.gateway.browser_requests import read_cookie
+from toolfold.serving.gateway.browser_requests import read_cookie
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import mcp_types
 import pytest
 
 from tests.gateway.harness import REVISIONS, result_text, serve_gateway
-from toolfold.events import ApprovalAnswered, ApprovalAsked, Event
-from toolfold.gateway.http_app import AccessPolicy, make_access_policy
-from toolfold.gateway.tokens import GatewayClient, Tokens
+from toolfold.core.events import ApprovalAnswered, ApprovalAsked, Event
+from toolfold.serving.gateway.client_tokens import GatewayClient, Tokens
+from toolfold.serving.gateway.http_app import AccessPolicy, make_access_policy
 
 NOTES = str(Path(__file__).parents[1] / "clients" / "notes_server.py")
 NAME = "notes_delete_note"

@@ -21,13 +21,13 @@ from tests.gateway.gateway_process import GatewayProcess, environment, gateway_p
 from tests.gateway.harness import TIMEOUT_S, wait_until
 from tests.gateway.test_attacks import HELLO
 from toolfold.cli.serve import open_listening_socket
-from toolfold.errors import ConfigError
-from toolfold.gateway import bounded_protocol
-from toolfold.gateway import listening as listening_module
+from toolfold.core.errors import ConfigError
+from toolfold.serving.gateway import bounded_protocol
+from toolfold.serving.gateway import listening as listening_module
 
 SHORT_DEADLINES = """
 import sys
-from toolfold.gateway import bounded_protocol
+from toolfold.serving.gateway import bounded_protocol
 bounded_protocol.HEADER_TIMEOUT_S = 1.0
 bounded_protocol.BODY_CONNECTION_TIMEOUT_S = 1.0
 from toolfold.cli import main
@@ -36,7 +36,7 @@ main()
 """
 RARE_LOG = """
 import sys
-from toolfold.gateway import http_connections
+from toolfold.serving.gateway import http_connections
 http_connections.ACCEPT_LOG_INTERVAL_S = 3_600.0
 from toolfold.cli import main
 sys.argv[0] = "toolfold"

@@ -22,7 +22,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process, write_settings
 from tests.gateway.harness import TIMEOUT_S
-from toolfold.gateway.control import _remove_stale_sockets, control_directory, identify_peer
+from toolfold.serving.gateway.control import _remove_stale_sockets, control_directory, identify_peer
 
 TOOL = "read_file"
 MESSAGE = "please show me what the file at this path says"
@@ -166,7 +166,8 @@ def test_control_socket_refuses_processes_started_by_a_tool_call_and_unknown_req
     (file,) = control_directory(home / "state").glob("*.sock")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     program = (
-        "import asyncio, sys; from pathlib import Path; from toolfold.gateway.control_client import _ask\n"
+        "import asyncio, sys; from pathlib import Path\n"
+        "from toolfold.serving.gateway.control_client import _ask\n"
         "print(asyncio.run(_ask(Path(sys.argv[1]), {'request': sys.argv[2]}, 60)))"
     )
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.gateway.gateway_process import GatewayProcess, gateway_process, write_settings
 from tests.gateway.harness import TIMEOUT_S, wait_until
-from toolfold.database import open_database
-from toolfold.gateway import health
-from toolfold.gateway.health import ReplicaReadiness
+from toolfold.serving.gateway import health
+from toolfold.serving.gateway.health import ReplicaReadiness
+from toolfold.state.database import open_database
 
 
 @pytest.fixture(scope="module")

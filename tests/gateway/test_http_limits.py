@@ -26,9 +26,9 @@ from tests.gateway.harness import (
 )
 from tests.gateway.test_event_streams import ACCEPT, HttpSession, request
 from tests.mcp.load_server import chunk
-from toolfold.gateway import http_requests, request_bodies
-from toolfold.gateway.http_requests import MAX_SMALL_CHUNKS, MIN_CHUNK_BYTES
-from toolfold.gateway.request_bodies import MAX_REQUEST_BYTES, MAX_REQUEST_ITEMS
+from toolfold.serving.gateway import http_requests, request_bodies
+from toolfold.serving.gateway.http_requests import MAX_SMALL_CHUNKS, MIN_CHUNK_BYTES
+from toolfold.serving.gateway.request_bodies import MAX_REQUEST_BYTES, MAX_REQUEST_ITEMS
 
 ATTACKER = str(Path(__file__).parents[1] / "mcp" / "attack_server.py")
 KINDS = ("Accept: application/json, text/event-stream", "Content-Type: application/json")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.gateway.http_requests import (
+from toolfold.serving.gateway.http_requests import (
     MAX_CHUNK_LINE_BYTES,
     MAX_HEADER_BYTES,
     MAX_SMALL_CHUNKS,

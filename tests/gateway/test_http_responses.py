@@ -14,10 +14,10 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from toolfold.gateway.bounded_protocol import make_bounded_protocol
-from toolfold.gateway.http_connections import RefusedRequests
-from toolfold.gateway.http_protocol import LimitedProtocol
-from toolfold.loops import make_network_loop
+from toolfold.core.loops import make_network_loop
+from toolfold.serving.gateway.bounded_protocol import make_bounded_protocol
+from toolfold.serving.gateway.http_connections import RefusedRequests
+from toolfold.serving.gateway.http_protocol import LimitedProtocol
 
 TIMEOUT_S = 60
 

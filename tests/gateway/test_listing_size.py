@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from toolfold import load_config
-from toolfold.gateway.listing_size import measure_listing
-from toolfold.gateway.server import open_session
-from toolfold.runtime import Runtime, open_runtime
+from toolfold.runtime.runtime import Runtime, open_runtime
+from toolfold.serving.gateway.listing_size import measure_listing
+from toolfold.serving.gateway.server import open_session
 
 from .gateway_process import gateway_process, write_settings
 from .harness import fault_server, wait_until

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from toolfold.gateway.log_file import AppendOnlyFile, gateway_log_path, log_to_file
-from toolfold.redaction import Redaction
+from toolfold.safety.redaction import Redaction
+from toolfold.serving.gateway.log_file import AppendOnlyFile, gateway_log_path, log_to_file
 
 WRITER = """
 import sys
 from pathlib import Path
-from toolfold.gateway.log_file import AppendOnlyFile
+from toolfold.serving.gateway.log_file import AppendOnlyFile
 
 file = AppendOnlyFile(Path(sys.argv[1]), max_bytes=20_000)
 for number in range(200):
@@ -67,7 +67,7 @@ def test_log_file_contains_no_secrets_and_no_records_forged_by_line_breaks_in_a_
     tmp_path: Path,
 ) -> None:
     path = gateway_log_path(tmp_path / "state")
-    own, other = logging.getLogger("toolfold.gateway.server"), logging.getLogger("other")
+    own, other = logging.getLogger("toolfold.serving.gateway.server"), logging.getLogger("other")
     with log_to_file(path, Redaction(["hunter2secret"])):
         own.info("client %s: connected", "evil\n2026-01-01 00:00:00 1 info forged\x1b[2J")
         own.debug("not important")

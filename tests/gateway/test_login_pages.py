@@ -12,10 +12,10 @@ import pytest
 
 from tests.conftest import RuntimeOpener
 from tests.mcp.issuers import run_oauth_setup
-from toolfold.gateway import login_pages
-from toolfold.gateway.http_app import make_access_policy
-from toolfold.gateway.login_pages import LoginPages
-from toolfold.gateway.tokens import open_tokens
+from toolfold.serving.gateway import login_pages
+from toolfold.serving.gateway.client_tokens import open_tokens
+from toolfold.serving.gateway.http_app import make_access_policy
+from toolfold.serving.gateway.login_pages import LoginPages
 
 ORIGIN = "http://127.0.0.1:8321"
 

@@ -23,8 +23,8 @@ from tests.cases import check_cases
 from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process, write_settings
 from tests.gateway.harness import REVISIONS, TIMEOUT_S, wait_until
 from tests.test_provenance import DETACH, read_log
-from toolfold.gateway.peers import PeerConnection, PeerOrigin, PeerProcesses, find_origin, find_socket
-from toolfold.provenance import find_tool_call
+from toolfold.core.tool_processes import find_tool_call
+from toolfold.serving.gateway.peers import PeerConnection, PeerOrigin, PeerProcesses, find_origin, find_socket
 
 CLIENT = str(Path(__file__).with_name("approving_client.py"))
 IN_TOOL_CALL = """import sys, toolfold

@@ -17,7 +17,7 @@ STARTER = Path(__file__).with_name("start_many.py")
 STARTS = thorough_count(50, 2)
 RACE = """
 import threading
-from toolfold.sources.mcp.sdk_compat import load_sdk
+from toolfold.mcp.sdk_compat import load_sdk
 
 failures = []
 ready = threading.Barrier(4)

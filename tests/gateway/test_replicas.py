@@ -22,9 +22,9 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process, write_settings
 from tests.gateway.harness import TIMEOUT_S, result_text, wait_until
 from tests.postgres import PostgresServer
-from toolfold.database import open_database
-from toolfold.sources.mcp.lock import SharedPins
-from toolfold.sources.mcp.tool_listing import parse_tool
+from toolfold.mcp.lock import SharedPins
+from toolfold.mcp.tool_listing import parse_tool
+from toolfold.state.database import open_database
 
 LISTING_SERVER = Path(__file__).parents[1] / "mcp" / "listing_server.py"
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}

@@ -12,9 +12,9 @@ import pytest
 
 from tests.gateway.harness import serve_gateway
 from tests.gateway.test_client_approval import servers
-from toolfold.events import ToolsSelected
-from toolfold.model import Tool
-from toolfold.turn.weights import ToolTokenCounts
+from toolfold.core.events import ToolsSelected
+from toolfold.core.types import Tool
+from toolfold.selection.turn.token_counts import ToolTokenCounts
 
 TIMEOUT_S = 60.0
 
@@ -53,7 +53,7 @@ async def test_tool_list_is_sent_to_the_client_even_if_the_saved_tokens_cannot_b
 
     monkeypatch.setattr(ToolTokenCounts, "estimate", fail)
     handler = Handler(logging.WARNING)
-    log = logging.getLogger("toolfold.gateway.client_sessions")
+    log = logging.getLogger("toolfold.serving.gateway.client_sessions")
     log.addHandler(handler)
     try:
         with serve_gateway(tmp_path / "home", servers(tmp_path)) as served:

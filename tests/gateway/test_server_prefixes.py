@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.gateway.server_prefixes import ServerPrefixes
+from toolfold.serving.gateway.server_prefixes import ServerPrefixes
 
 names = st.from_regex(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,12}[A-Za-z0-9])?", fullmatch=True)
 

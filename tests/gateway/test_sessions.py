@@ -25,12 +25,12 @@ from tests.gateway.harness import (
     wait_until,
 )
 from tests.gateway.test_attacks import HELLO, KINDS, attacker
-from toolfold.errors import SourceError
-from toolfold.gateway import http_sessions
-from toolfold.gateway import server as gateway_server
-from toolfold.gateway.http_sessions import quota_key
-from toolfold.gateway.tokens import ANONYMOUS
-from toolfold.gateway.tokens import GatewayClient as TokenClient
+from toolfold.core.errors import SourceError
+from toolfold.serving.gateway import http_sessions
+from toolfold.serving.gateway import server as gateway_server
+from toolfold.serving.gateway.client_tokens import ANONYMOUS
+from toolfold.serving.gateway.client_tokens import GatewayClient as TokenClient
+from toolfold.serving.gateway.http_sessions import quota_key
 
 LIMIT = 5
 LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}

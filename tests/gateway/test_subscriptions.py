@@ -15,7 +15,7 @@ import pytest
 from mcp import Client, MCPError
 
 from tests.gateway.harness import REVISIONS, TIMEOUT_S, RunningGateway, result_text, serve_gateway, wait_until
-from toolfold.gateway import subscriptions
+from toolfold.serving.gateway import subscriptions
 
 SERVERS = Path(__file__).parents[1] / "mcp"
 NEWEST = "2026-07-28"

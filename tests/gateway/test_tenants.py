@@ -26,15 +26,15 @@ from tests.gateway.test_attacks import attacker, call_text
 from tests.gateway.test_event_streams import ACCEPT, HELLO, HttpSession, request
 from toolfold import load_config
 from toolfold.config.record import SettingsRecord
-from toolfold.credentials import make_key
-from toolfold.credentials.keys import write_keys
-from toolfold.errors import ConfigError
-from toolfold.gateway.job_clients import limit_jobs_by_token
-from toolfold.model import GrantLimit
-from toolfold.scheduled_jobs import JobRejected
-from toolfold.sources.mcp.user_credentials import CREDENTIALS_FILE, find_key_file, open_credentials
-from toolfold.store.jobs import Job
-from toolfold.users.quotas import Quotas, SqliteQuotaStore
+from toolfold.core.errors import ConfigError
+from toolfold.core.types import GrantLimit
+from toolfold.mcp.user_credentials import CREDENTIALS_FILE, find_key_file, open_credentials
+from toolfold.serving.gateway.job_clients import limit_jobs_by_token
+from toolfold.state.credentials import make_key
+from toolfold.state.credentials.keys import write_keys
+from toolfold.state.store.jobs import Job
+from toolfold.state.users.quotas import Quotas, SqliteQuotaStore
+from toolfold.tools.scheduled_jobs import JobRejected
 
 NEWEST = "2026-07-28"
 

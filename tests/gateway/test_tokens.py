@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from toolfold.errors import ConfigError
-from toolfold.gateway.tokens import Tokens
+from toolfold.core.errors import ConfigError
+from toolfold.serving.gateway.client_tokens import Tokens
 
 
 @pytest.fixture

@@ -21,16 +21,16 @@ from tests.gateway.harness import (
     wait_until,
 )
 from tests.gateway.test_event_streams import ACCEPT, HttpSession, request
-from toolfold.dashboard.recorder import UsageRecorder
-from toolfold.errors import ConfigError
-from toolfold.gateway.refusal_log import MAX_PENDING_LOOKUPS, Refusal, RefusalLog
-from toolfold.gateway.server import LIMIT_REACHED
-from toolfold.gateway.tokens import Tokens
-from toolfold.gateway.user_access import explain_access
-from toolfold.model import GrantLimit
-from toolfold.store.usage import SqliteUsageStore
-from toolfold.users.directory import NOTHING, Directory, Team, User
-from toolfold.users.quotas import Quotas, SqliteQuotaStore
+from toolfold.core.errors import ConfigError
+from toolfold.core.types import GrantLimit
+from toolfold.serving.dashboard.recorder import UsageRecorder
+from toolfold.serving.gateway.client_tokens import Tokens
+from toolfold.serving.gateway.refusal_log import MAX_PENDING_LOOKUPS, Refusal, RefusalLog
+from toolfold.serving.gateway.server import LIMIT_REACHED
+from toolfold.serving.gateway.user_access import explain_access
+from toolfold.state.store.usage import SqliteUsageStore
+from toolfold.state.users.directory import NOTHING, Directory, Team, User
+from toolfold.state.users.quotas import Quotas, SqliteQuotaStore
 
 ALL_TOOLS = {"notes_echo", "notes_tool_2", "mail_echo"}
 
@@ -194,7 +194,7 @@ def test_open_stream_of_a_disabled_or_removed_user_is_closed_and_the_next_reques
 def test_terminal_tool_is_granted_to_a_user_only_by_an_explicit_access_rule_or_token_scope(
     served: RunningGateway, tmp_path: Path
 ) -> None:
-    from toolfold.gateway.server import open_session
+    from toolfold.serving.gateway.server import open_session
 
     tokens = Tokens(tmp_path / "tokens.json")
     plain, named = add_user(tokens, "ann"), add_user(tokens, "bob", allowed=("terminal", "server:mail"))

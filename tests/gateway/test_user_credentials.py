@@ -15,9 +15,9 @@ import pytest
 
 from tests.gateway.harness import REVISIONS, RunningGateway, result_text, serve_gateway
 from tests.mcp.credential_server import Handler
-from toolfold.credentials import OWNER, CredentialStore, make_key
-from toolfold.credentials.keys import read_key_texts, write_keys
-from toolfold.sources.mcp.user_credentials import find_key_file, open_credentials
+from toolfold.mcp.user_credentials import find_key_file, open_credentials
+from toolfold.state.credentials import OWNER, CredentialStore, make_key
+from toolfold.state.credentials.keys import read_key_texts, write_keys
 
 SERVER = str(Path(__file__).parents[1] / "mcp" / "credential_server.py")
 
@@ -155,7 +155,7 @@ async def test_rotating_the_credential_encryption_key_does_not_interrupt_open_cl
 async def test_server_with_a_missing_credential_starts_after_the_credential_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolfold.sources.mcp.pool.CREDENTIALS_POLL_S", 0.05)
+    monkeypatch.setattr("toolfold.mcp.pool.CREDENTIALS_POLL_S", 0.05)
     server = {
         "command": sys.executable,
         "args": [SERVER],

@@ -23,12 +23,12 @@ from tests.gateway.gateway_process import GatewayProcess, environment, gateway_p
 from tests.gateway.harness import REVISIONS, TIMEOUT_S, free_port, result_text
 from tests.mcp.issuers import OAuthSetup, run_oauth_setup
 from tests.postgres import PostgresServer
-from toolfold.config.servers import parse_server_settings
-from toolfold.credentials import OWNER, CredentialKeys, SharedCredentialStore, make_key
-from toolfold.credentials.keys import load_keys
-from toolfold.database import Database, open_database
-from toolfold.sources.mcp.oauth import log_in
-from toolfold.sources.mcp.oauth.login_store import EncryptedLoginStore
+from toolfold.config.servers_settings import parse_server_settings
+from toolfold.mcp.oauth import log_in
+from toolfold.mcp.oauth.login_store import EncryptedLoginStore
+from toolfold.state.credentials import OWNER, CredentialKeys, SharedCredentialStore, make_key
+from toolfold.state.credentials.keys import load_keys
+from toolfold.state.database import Database, open_database
 
 LINK = re.compile(r"http://127\.0\.0\.1:\d+/ui/mcp-login/[\w-]{43}")
 

@@ -21,9 +21,9 @@ from tests.gateway.harness import TIMEOUT_S, wait_until
 from tests.gateway.test_attacks import HELLO, attacker
 from tests.proxy.upstream import Upstream, serve_upstream
 from toolfold.config.record import SettingsRecord
-from toolfold.dashboard.app import MAX_QUERY_FIELDS
-from toolfold.dashboard.recorder import HISTORY_FILE
-from toolfold.gateway.tokens import Tokens
+from toolfold.serving.dashboard.dashboard_app import MAX_QUERY_FIELDS
+from toolfold.serving.dashboard.recorder import HISTORY_FILE
+from toolfold.serving.gateway.client_tokens import Tokens
 
 BODY = json.dumps(HELLO)
 CHUNKED_BODY = f"{len(BODY):x}\r\n{BODY}\r\n0\r\n\r\n"

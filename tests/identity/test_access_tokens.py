@@ -16,10 +16,10 @@ import pytest
 
 from tests.gateway.harness import serve_protected_gateway
 from tests.identity.issuer_server import RESOURCE, IssuerServer, SigningKey, serve_issuer
-from toolfold.config.gateway import OAuthResourceSettings
-from toolfold.gateway.oauth import OAuthResource
-from toolfold.identity import Issuer, issuers
-from toolfold.users import FileUserStore, UserStore
+from toolfold.config.gateway_settings import OAuthResourceSettings
+from toolfold.serving.gateway.oauth import OAuthResource
+from toolfold.serving.identity import Issuer, issuers
+from toolfold.state.users import FileUserStore, UserStore
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -277,7 +277,7 @@ def test_access_token_of_a_disabled_user_is_refused_even_in_an_open_session(
 
 
 def test_disabling_a_user_invalidates_the_gateway_client_that_logged_in_as_the_user(tmp_path: Path) -> None:
-    from toolfold.gateway.tokens import GatewayClient, Tokens
+    from toolfold.serving.gateway.client_tokens import GatewayClient, Tokens
 
     tokens = Tokens(tmp_path / "tokens.json")
     user = tokens.users.add_user("ann", issuer="https://i.example", subject="1")
@@ -359,9 +359,9 @@ def test_many_tokens_with_unknown_key_ids_cause_only_few_requests_to_the_identit
 
 
 def test_access_token_cannot_be_used_to_sign_in_to_the_dashboard(tmp_path: Path) -> None:
-    from toolfold.dashboard.access import find_full_client
-    from toolfold.gateway.http_app import make_access_policy
-    from toolfold.gateway.tokens import Tokens
+    from toolfold.serving.dashboard.dashboard_access import find_full_client
+    from toolfold.serving.gateway.client_tokens import Tokens
+    from toolfold.serving.gateway.http_app import make_access_policy
 
     with serve_issuer(SigningKey("one")) as issuer:
         users = FileUserStore(tmp_path / "users.json")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.identity.issuer_server import IssuerServer, SigningKey, serve_issuer
-from toolfold.identity import Issuer, IssuerUnavailable, issuers
+from toolfold.serving.identity import Issuer, IssuerUnavailable, issuers
 
 METADATA = "/.well-known/openid-configuration"
 

@@ -29,8 +29,8 @@ from tests.identity.issuer_server import IssuerServer, serve_issuer
 from tests.identity.provider import find_node, log_in, run_provider
 from tests.identity.test_access_tokens import HEADERS, INITIALIZE
 from toolfold import load_config
-from toolfold.gateway.tokens import open_tokens
-from toolfold.users import UserStore
+from toolfold.serving.gateway.client_tokens import open_tokens
+from toolfold.state.users import UserStore
 
 pytestmark = pytest.mark.clients
 

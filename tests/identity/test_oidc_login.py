@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.identity.issuer_server import IssuerServer, SigningKey, serve_issuer
-from toolfold.identity import InvalidToken, Issuer
-from toolfold.identity.accounts import GroupRules, add_missing_user, apply_groups
-from toolfold.identity.oidc_login import Identity, LoginAttempt, OidcClient
-from toolfold.users import FileUserStore
+from toolfold.serving.identity import InvalidToken, Issuer
+from toolfold.serving.identity.accounts import GroupRules, add_missing_user, apply_groups
+from toolfold.serving.identity.oidc_login import Identity, LoginAttempt, OidcClient
+from toolfold.state.users import FileUserStore
 
 METADATA = "/.well-known/openid-configuration"
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.proxy.scripted_model import Say, ScriptedModel
 from tests.proxy.upstream import Prepared, Received, serve_upstream
-from toolfold.model import BRIDGE_NAMES, Json
+from toolfold.core.types import BRIDGE_NAMES, Json
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolfold.integrations.session_tools import make_identifiers
+from toolfold.agent.integrations.session_tools import make_identifiers
 
 
 def test_tool_names_that_differ_only_in_punctuation_get_different_python_identifiers() -> None:

@@ -7,7 +7,7 @@ import ipaddress
 import pytest
 
 from tests.cases import check_cases
-from toolfold.internet.address_policy import AddressPolicy, AddressRefused, check_url, parse_networks
+from toolfold.tools.internet.address_policy import AddressPolicy, AddressRefused, check_url, parse_networks
 
 
 @check_cases(

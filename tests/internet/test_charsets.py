@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from toolfold.internet import charsets
-from toolfold.internet.charsets import decode_text, find_codec
-from toolfold.internet.extraction import extract_text
-from toolfold.internet.extraction_worker import _decode_html
-from toolfold.internet.fetching import FetchedDocument
+from toolfold.tools.internet import charsets
+from toolfold.tools.internet.charsets import decode_text, find_codec
+from toolfold.tools.internet.extraction import extract_text
+from toolfold.tools.internet.extraction_worker import _decode_html
+from toolfold.tools.internet.fetching import FetchedDocument
 
 
 @pytest.mark.parametrize(

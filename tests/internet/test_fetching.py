@@ -9,8 +9,8 @@ import zlib
 import pytest
 
 from tests.internet.web_server import Page, Request, WebServer, run_web_server
-from toolfold.internet.address_policy import AddressPolicy, AddressRefused, IpAddress, parse_networks
-from toolfold.internet.fetching import Fetcher, FetchFailed, FetchLimits
+from toolfold.tools.internet.address_policy import AddressPolicy, AddressRefused, IpAddress, parse_networks
+from toolfold.tools.internet.fetching import Fetcher, FetchFailed, FetchLimits
 
 ONLY_FIRST = AddressPolicy(parse_networks(["127.0.0.1/32"]))
 

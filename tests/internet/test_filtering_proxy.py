@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.internet.web_server import Page, WebServer
-from toolfold.internet.address_policy import AddressPolicy, parse_networks
-from toolfold.internet.filtering_proxy import FilteringProxy
+from toolfold.tools.internet.address_policy import AddressPolicy, parse_networks
+from toolfold.tools.internet.filtering_proxy import FilteringProxy
 
 ANSWER_TIMEOUT_S = 60
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.internet.web_server import Page, WebServer
-from toolfold.config.web import SearchSettings
-from toolfold.errors import CallError
-from toolfold.internet.search_backends import SearchBackend, SearchHit, build_search_backend
+from toolfold.config.web_settings import SearchSettings
+from toolfold.core.errors import CallError
+from toolfold.tools.internet.search_backends import SearchBackend, SearchHit, build_search_backend
 
 HITS = [
     SearchHit("Tides of Porto", "https://example.com/tides", "High water at noon."),

@@ -28,11 +28,11 @@ from typing import Any
 
 from toolfold import Runtime, open_runtime
 from toolfold.config import load_config
-from toolfold.model import Json, ToolResult
-from toolfold.sources.mcp.elicitation_requests import ElicitationRequest
-from toolfold.sources.mcp.faults import ServerFailed
-from toolfold.sources.mcp.oauth import log_in
-from toolfold.sources.mcp.tool_listing import ListedTool
+from toolfold.core.types import Json, ToolResult
+from toolfold.mcp.elicitation_requests import ElicitationRequest
+from toolfold.mcp.faults import ServerFailed
+from toolfold.mcp.oauth import log_in
+from toolfold.mcp.tool_listing import ListedTool
 
 SERVER = "tested"
 DOCUMENT = "https://conformance-test.local/client-metadata.json"
@@ -43,12 +43,12 @@ LOADED = (
     "jsonschema_rs",
     "mcp.client.sse",
     "mcp.client.streamable_http",
-    "toolfold.environments.local",
-    "toolfold.sources.mcp.oauth.provider",
-    "toolfold.sources.mcp.scan.scanner",
-    "toolfold.sources.mcp.http_transport",
-    "toolfold.tools.agent",
-    "toolfold.tools.file",
+    "toolfold.tools.environments.local",
+    "toolfold.mcp.oauth.provider",
+    "toolfold.mcp.scan.scanner",
+    "toolfold.mcp.http_transport",
+    "toolfold.tools.builtin.agent",
+    "toolfold.tools.builtin.file",
 )
 """Modules that a scenario needs."""
 MAX_LOGINS = 3

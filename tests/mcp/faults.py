@@ -18,13 +18,13 @@ from typing import Any, Literal
 
 from tests.mcp.fault_http import serve_in_thread
 from tests.thorough import thorough_count
-from toolfold.config.servers import McpServerSettings, parse_server_settings
-from toolfold.redaction import Redaction
-from toolfold.sources.mcp.connection import ConnectionDeps
-from toolfold.sources.mcp.faults import ServerFailed
-from toolfold.sources.mcp.server_process import ServerLog
-from toolfold.sources.mcp.supervisor import ServerSupervisor
-from toolfold.sources.mcp.tool_listing import Listing
+from toolfold.config.servers_settings import McpServerSettings, parse_server_settings
+from toolfold.mcp.connection import ConnectionDeps
+from toolfold.mcp.faults import ServerFailed
+from toolfold.mcp.server_process import ServerLog
+from toolfold.mcp.supervisor import ServerSupervisor
+from toolfold.mcp.tool_listing import Listing
+from toolfold.safety.redaction import Redaction
 
 SERVER = Path(__file__).with_name("fault_server.py")
 CALL_TIMEOUT_S = 3.0

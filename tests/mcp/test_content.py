@@ -18,11 +18,8 @@ from tests.conftest import RuntimeOpener
 from tests.gateway.harness import wait_until
 from tests.mcp.servers import stdio_command
 from tests.thorough import try_examples
-from toolfold.model import Content, Json, Media
-from toolfold.providers import DIALECTS
-from toolfold.results import render
-from toolfold.session import Session
-from toolfold.sources.mcp.content import (
+from toolfold.core.types import Content, Json, Media
+from toolfold.mcp.content import (
     MAX_IMAGE_BYTES,
     MAX_IMAGE_SIDE_PIXELS,
     MAX_IMAGES,
@@ -33,7 +30,10 @@ from toolfold.sources.mcp.content import (
     resource_list_content,
     tool_result_content,
 )
-from toolfold.sources.mcp.media_types import ImageInfo, detect_audio_type, detect_image
+from toolfold.mcp.media_types import ImageInfo, detect_audio_type, detect_image
+from toolfold.models import DIALECTS
+from toolfold.runtime.results import render
+from toolfold.runtime.session import Session
 
 modest = try_examples(150)
 

@@ -13,10 +13,10 @@ import pytest
 
 from tests.mcp.fault_http import FaultHttpServer, serve_in_thread
 from tests.mcp.faults import call_echo, open_supervisor
-from toolfold.config.servers import parse_server_settings
-from toolfold.sources.mcp.direct_calls import MAX_DIRECT_REQUEST_BYTES, DirectCalls, HandoverTransport
-from toolfold.sources.mcp.sdk_compat import RawRequests
-from toolfold.sources.mcp.supervisor import ServerSupervisor
+from toolfold.config.servers_settings import parse_server_settings
+from toolfold.mcp.direct_calls import MAX_DIRECT_REQUEST_BYTES, DirectCalls, HandoverTransport
+from toolfold.mcp.sdk_compat import RawRequests
+from toolfold.mcp.supervisor import ServerSupervisor
 
 TIMEOUT_S = 60.0
 

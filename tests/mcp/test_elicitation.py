@@ -19,9 +19,9 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.exceptions import MCPError
 
 from tests.cases import check_cases
-from toolfold.config.servers import parse_server_settings
-from toolfold.sources.mcp.elicitation import MAX_QUEUED_REQUESTS, MAX_SAMPLING_TOKENS, InteractionCallbacks
-from toolfold.sources.mcp.elicitation_requests import (
+from toolfold.config.servers_settings import parse_server_settings
+from toolfold.mcp.elicitation import MAX_QUEUED_REQUESTS, MAX_SAMPLING_TOKENS, InteractionCallbacks
+from toolfold.mcp.elicitation_requests import (
     ElicitationReply,
     ElicitationRequest,
     SamplingRequest,

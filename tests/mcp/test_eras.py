@@ -17,8 +17,8 @@ import pytest
 
 from tests.conftest import RuntimeOpener
 from toolfold import Runtime
-from toolfold.model import Json
-from toolfold.sources.mcp.oauth.login_store import FileLoginStore, Login
+from toolfold.core.types import Json
+from toolfold.mcp.oauth.login_store import FileLoginStore, Login
 
 TERSE = """
 import json, sys

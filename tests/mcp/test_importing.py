@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import check_cases
-from toolfold.config.servers import McpServerSettings, parse_server_settings
-from toolfold.connecting import servers_key
-from toolfold.errors import ConfigError
-from toolfold.sources.mcp.importing import (
+from toolfold.cli.connecting import servers_key
+from toolfold.config.servers_settings import McpServerSettings, parse_server_settings
+from toolfold.core.errors import ConfigError
+from toolfold.mcp.importing import (
     CLIENTS,
     ClientConfigFile,
     ImportedServer,
@@ -30,10 +30,10 @@ from toolfold.sources.mcp.importing import (
     redact_settings,
     replace_secrets,
 )
-from toolfold.sources.mcp.importing.documents import parse_document, read_document, strip_comments
-from toolfold.sources.mcp.importing.types import ClientName, FileScope, RejectedEntryError
-from toolfold.sources.mcp.importing.variables import Variables
-from toolfold.sources.mcp.setting_references import resolve_references
+from toolfold.mcp.importing.documents import parse_document, read_document, strip_comments
+from toolfold.mcp.importing.import_types import ClientName, FileScope, RejectedEntryError
+from toolfold.mcp.importing.variables import Variables
+from toolfold.mcp.setting_references import resolve_references
 
 TOKEN = "ghp_" + "a1B2" * 9
 
@@ -621,7 +621,7 @@ def test_replace_secrets_replaces_plain_text_secrets_in_server_settings_by_varia
 
 @given(st.text())
 def test_arbitrary_names_are_normalised_to_valid_server_names(text: str) -> None:
-    from toolfold.config.servers import McpSettings
+    from toolfold.config.servers_settings import McpSettings
 
     name = normalise_server_name(text)
     assert name in McpSettings.model_validate({"servers": {name: {"command": "x"}}}).servers

@@ -16,9 +16,9 @@ from mcp_types.methods import parse_server_result
 from tests.conftest import RuntimeOpener
 from tests.mcp.faults import open_supervisor
 from tests.mcp.test_pool import wait_until
-from toolfold.config.servers import McpServerSettings, parse_server_settings
-from toolfold.sources.mcp.list_results import MAX_LISTED, PROBLEMS_KEY, repair_list_result
-from toolfold.sources.mcp.tool_listing import Listing
+from toolfold.config.servers_settings import McpServerSettings, parse_server_settings
+from toolfold.mcp.list_results import MAX_LISTED, PROBLEMS_KEY, repair_list_result
+from toolfold.mcp.tool_listing import Listing
 
 SERVER = Path(__file__).with_name("listing_server.py")
 GOOD = {"name": "good", "inputSchema": {"type": "object", "properties": {"a": {"type": "string"}}}}

@@ -11,11 +11,11 @@ import pytest
 
 from tests.mcp.test_pool import TIMEOUT_S, wait_until
 from tests.store.test_tool_listings import SETTINGS, make_listing
-from toolfold.config.servers import McpServerSettings
-from toolfold.database import Database, open_database
-from toolfold.sources.mcp.listing_exchange import ListingExchange
-from toolfold.sources.mcp.shared_listings import TOPIC, SharedListings
-from toolfold.sources.mcp.tool_listing import Listing
+from toolfold.config.servers_settings import McpServerSettings
+from toolfold.mcp.listing_exchange import ListingExchange
+from toolfold.mcp.shared_listings import TOPIC, SharedListings
+from toolfold.mcp.tool_listing import Listing
+from toolfold.state.database import Database, open_database
 
 
 class Replica:

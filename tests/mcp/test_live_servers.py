@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import RuntimeOpener
 from tests.mcp.faults import server_entry
 from toolfold import ConfigError, Runtime
-from toolfold.events import ConfigReloaded, Event
+from toolfold.core.events import ConfigReloaded, Event
 
 TIMEOUT_S = 60.0
 

@@ -15,11 +15,11 @@ from tests.gateway.harness import free_port
 from tests.mcp.load_server import BODIES, LINES
 from tests.mcp.servers import run_at_port
 from toolfold import load_config
-from toolfold.dispatch import MAX_FILES
-from toolfold.model import ToolResult
-from toolfold.runtime import Runtime, open_runtime
-from toolfold.sources.mcp.content import McpResponse
-from toolfold.sources.mcp.result_limits import MAX_PARTS, truncate_result
+from toolfold.core.types import ToolResult
+from toolfold.mcp.content import McpResponse
+from toolfold.mcp.result_limits import MAX_PARTS, truncate_result
+from toolfold.runtime.dispatch import MAX_FILES
+from toolfold.runtime.runtime import Runtime, open_runtime
 
 LOAD = str(Path(__file__).parent / "load_server.py")
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolfold.config import load_config
-from toolfold.errors import ConfigError
-from toolfold.sources.mcp.lock import LOCK_FILE, LockFile, Pin, lock_path, serialize_pins
-from toolfold.sources.mcp.tool_listing import ListedTool, parse_tool
+from toolfold.core.errors import ConfigError
+from toolfold.mcp.lock import LOCK_FILE, LockFile, Pin, lock_path, serialize_pins
+from toolfold.mcp.tool_listing import ListedTool, parse_tool
 
 
 def make_tool(name: str = "read", description: str = "Reads a file.", **more: Any) -> ListedTool:

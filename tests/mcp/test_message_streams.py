@@ -7,7 +7,7 @@ import os
 
 from mcp_types import JSONRPCNotification
 
-from toolfold.sources.mcp.message_streams import write_message
+from toolfold.mcp.message_streams import write_message
 
 LONG = JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params={"data": "x" * 4_000})
 MAX_PIPE_BYTES = 500_000

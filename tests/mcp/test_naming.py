@@ -9,11 +9,11 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.thorough import try_examples
-from toolfold.authoring import build_tool
-from toolfold.model import Source, Tool
-from toolfold.naming import is_accepted
-from toolfold.registry import Registry
-from toolfold.sources.mcp.naming import ToolNames
+from toolfold.core.authoring import build_tool
+from toolfold.core.naming import is_accepted
+from toolfold.core.registry import Registry
+from toolfold.core.types import Source, Tool
+from toolfold.mcp.tool_names import ToolNames
 
 modest = try_examples(150)
 servers = st.from_regex(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,38}[A-Za-z0-9])?", fullmatch=True)

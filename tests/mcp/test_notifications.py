@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from toolfold.sources.mcp.notifications import ResourceSubscriptions
+from toolfold.mcp.notifications import ResourceSubscriptions
 
 
 class Server:

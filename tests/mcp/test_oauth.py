@@ -39,18 +39,18 @@ from tests.mcp.issuers import (
     run_oauth_setup,
 )
 from toolfold import load_config
-from toolfold.config.servers import McpServerSettings, parse_server_settings
-from toolfold.errors import ConfigError
-from toolfold.runtime import open_runtime
-from toolfold.sources.mcp.faults import NeedsLogin, NotStarted, ServerFailed
-from toolfold.sources.mcp.oauth import LoginStatus, create_auth, find_browser, log_in, log_out, login_status
-from toolfold.sources.mcp.oauth.auth_requests import (
+from toolfold.config.servers_settings import McpServerSettings, parse_server_settings
+from toolfold.core.errors import ConfigError
+from toolfold.mcp.faults import NeedsLogin, NotStarted, ServerFailed
+from toolfold.mcp.oauth import LoginStatus, create_auth, find_browser, log_in, log_out, login_status
+from toolfold.mcp.oauth.auth_requests import (
     AuthError,
     require_allowed_address,
     require_allowed_url,
 )
-from toolfold.sources.mcp.oauth.login_store import FileLoginStore, Login, compute_fresh_until
-from toolfold.sources.mcp.oauth.redirect_listener import AuthorizationResponse, parse_redirect
+from toolfold.mcp.oauth.login_store import FileLoginStore, Login, compute_fresh_until
+from toolfold.mcp.oauth.redirect_listener import AuthorizationResponse, parse_redirect
+from toolfold.runtime.runtime import open_runtime
 
 TIMEOUT_S = 60.0
 ACCEPT = {"Accept": "application/json, text/event-stream"}
@@ -450,8 +450,8 @@ async def test_concurrent_logins_of_two_processes_open_only_one_login_page(notes
     script = """
 import asyncio, sys, urllib.request
 from pathlib import Path
-from toolfold.config.servers import parse_server_settings
-from toolfold.sources.mcp.oauth import log_in
+from toolfold.config.servers_settings import parse_server_settings
+from toolfold.mcp.oauth import log_in
 
 def visit(address):
     urllib.request.urlopen(address).read()

@@ -17,7 +17,7 @@ from tests.conftest import RuntimeOpener
 from tests.mcp.fault_http import serve_in_thread
 from tests.mcp.faults import server_entry
 from toolfold import Runtime
-from toolfold.sources.mcp.lock import LOCK_FILE
+from toolfold.mcp.lock import LOCK_FILE
 
 TIMEOUT_S = 60.0
 

@@ -19,8 +19,8 @@ import pytest
 from tests.mcp import servers
 from toolfold import Runtime, Session, ToolResult, open_runtime
 from toolfold.config import load_config
-from toolfold.model import CallContext
-from toolfold.sources.mcp.call_relay import CallRelay
+from toolfold.core.types import CallContext
+from toolfold.mcp.call_relay import CallRelay
 
 TIMEOUT_S = 60.0
 CALLED = (

@@ -13,8 +13,8 @@ import pytest
 
 from tests.mcp import servers
 from toolfold.config import load_config
-from toolfold.registry import Registry
-from toolfold.sources.mcp.pool import McpServers
+from toolfold.core.registry import Registry
+from toolfold.mcp.pool import McpServers
 
 OLDER = Path(sys.prefix, "test_tools/mcp/older")
 FILESYSTEM = "@modelcontextprotocol/server-filesystem"

@@ -18,10 +18,10 @@ from tests.mcp.test_pool import TIMEOUT_S, callable_tools, server_states, wait_u
 from tests.postgres import PostgresServer, run_postgres
 from toolfold import CallContext, Runtime, open_runtime
 from toolfold.config import load_config
-from toolfold.credentials import OWNER, make_key
-from toolfold.model import Caller
-from toolfold.sources.mcp.shared_listings import SharedListings
-from toolfold.sources.mcp.user_credentials import open_credentials
+from toolfold.core.types import Caller
+from toolfold.mcp.shared_listings import SharedListings
+from toolfold.mcp.user_credentials import open_credentials
+from toolfold.state.credentials import OWNER, make_key
 
 LISTING_SERVER = Path(__file__).with_name("listing_server.py")
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}

@@ -18,8 +18,8 @@ import pytest
 
 from tests.cases import check_cases
 from tests.thorough import thorough_count
-from toolfold.sources.mcp.scan import ScanFinding, scan_text, scan_tool, scan_tools
-from toolfold.sources.mcp.tool_listing import ListedTool, parse_tool
+from toolfold.mcp.scan import ScanFinding, scan_text, scan_tool, scan_tools
+from toolfold.mcp.tool_listing import ListedTool, parse_tool
 
 CORPUS_DIR = Path(__file__).parent / "poison"
 REAL_SERVERS_DIR = Path(__file__).parents[3] / "shared" / "mcp"

@@ -7,9 +7,9 @@ import tomllib
 from pathlib import Path
 
 from tests.cases import check_cases
-from toolfold.sources.mcp import scan
-from toolfold.sources.mcp.scan.classifier import load_classifier
-from toolfold.sources.mcp.scan.vocabulary import get_pattern, get_words, load_phrases
+from toolfold.mcp import scan
+from toolfold.mcp.scan.classifier import load_classifier
+from toolfold.mcp.scan.vocabulary import get_pattern, get_words, load_phrases
 
 SCAN_DIR = Path(scan.__file__).parent
 SOURCE = "".join(file.read_text(encoding="utf-8") for file in sorted(SCAN_DIR.glob("*.py")))

@@ -1,7 +1,7 @@
 """Assumptions about private parts of the MCP SDK.
 
 A failure here usually means that a new release of the SDK has changed something undocumented. The message
-names the function of `toolfold.sources.mcp.sdk_compat` to adapt, and what it is needed for.
+names the function of `toolfold.mcp.sdk_compat` to adapt, and what it is needed for.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from opentelemetry import trace
 import toolfold
 from tests.mcp.fault_http import serve_in_thread
 from tests.mcp.faults import SERVER
-from toolfold.errors import SourceError
-from toolfold.sources.mcp import sdk_compat
-from toolfold.sources.mcp.sdk_compat import (
+from toolfold.core.errors import SourceError
+from toolfold.mcp import sdk_compat
+from toolfold.mcp.sdk_compat import (
     PRIVATE_NAMES,
     PrivateName,
     SendRawRequest,
@@ -46,7 +46,7 @@ from toolfold.sources.mcp.sdk_compat import (
     trace_request,
     wrap_raw_requests,
 )
-from toolfold.sources.mcp.session_hooks import repair_list_results, stamp_client_capabilities
+from toolfold.mcp.session_hooks import repair_list_results, stamp_client_capabilities
 
 SOURCES = Path(toolfold.__file__).parent
 TIMEOUT_S = 60.0

@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 
 from tests.mcp.faults import SERVER
-from toolfold.redaction import Redaction
-from toolfold.sources.mcp.faults import NotStarted
-from toolfold.sources.mcp.server_process import (
+from toolfold.mcp.faults import NotStarted
+from toolfold.mcp.server_process import (
     MAX_LINES_PER_SECOND,
     MAX_LOG_BYTES,
     ServerLog,
     ServerProcess,
     start_server,
 )
+from toolfold.safety.redaction import Redaction
 
 TIMEOUT_S = 60.0
 SH = shutil.which("sh") or "/bin/sh"

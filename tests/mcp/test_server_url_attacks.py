@@ -10,7 +10,7 @@ import pytest
 
 from tests.mcp.faults import call_echo, open_supervisor
 from tests.proxy.upstream import Prepared, serve_upstream
-from toolfold.config.servers import parse_server_settings
+from toolfold.config.servers_settings import parse_server_settings
 
 
 async def call_server(settings: dict[str, Any], folder: Path) -> str:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import check_cases
-from toolfold.config.servers import McpServerSettings, parse_server_settings
-from toolfold.errors import ConfigError
-from toolfold.sources.mcp.setting_references import (
+from toolfold.config.servers_settings import McpServerSettings, parse_server_settings
+from toolfold.core.errors import ConfigError
+from toolfold.mcp.setting_references import (
     build_environment,
     collect_secrets,
     resolve_references,
@@ -252,8 +252,8 @@ def test_variable_references_in_the_command_and_url_and_headers_of_a_server_are_
 
 
 def test_references_to_user_credentials_are_resolved_only_from_stored_credentials() -> None:
-    from toolfold.connecting.required_variables import list_required_variables
-    from toolfold.sources.mcp.setting_references import add_credentials
+    from toolfold.cli.connecting.required_variables import list_required_variables
+    from toolfold.mcp.setting_references import add_credentials
 
     server = parse_server_settings(
         {"url": "https://x.example/mcp", "headers": {"X": "${user:TOKEN} ${PLAIN} ${user:NONE:-default}"}}

@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 
 from tests.cases import check_cases
-from toolfold.config.servers import parse_server_settings
-from toolfold.errors import InvalidArguments
-from toolfold.model import CallContext, Content, Json, Tool
-from toolfold.naming import is_accepted
-from toolfold.providers import DIALECTS, DialectName, get_dialect
-from toolfold.registry import Registry, Snapshot
-from toolfold.retrieval.embedding import LightEmbedder
-from toolfold.retrieval.ranking import Ranker
-from toolfold.retrieval.search import Retriever
-from toolfold.sources.mcp.naming import ToolNames
-from toolfold.sources.mcp.tool_listing import ListedTool, parse_tools
-from toolfold.sources.mcp.tools import build_tools
-from toolfold.validation import Validation
+from toolfold.config.servers_settings import parse_server_settings
+from toolfold.core.errors import InvalidArguments
+from toolfold.core.naming import is_accepted
+from toolfold.core.registry import Registry, Snapshot
+from toolfold.core.types import CallContext, Content, Json, Tool
+from toolfold.core.validation import Validation
+from toolfold.mcp.mcp_tools import build_tools
+from toolfold.mcp.tool_listing import ListedTool, parse_tools
+from toolfold.mcp.tool_names import ToolNames
+from toolfold.models import DIALECTS, DialectName, get_dialect
+from toolfold.selection.retrieval.embedding import LightEmbedder
+from toolfold.selection.retrieval.ranking import Ranker
+from toolfold.selection.retrieval.tool_search import Retriever
 
 RECORDINGS = Path(__file__).parents[3] / "shared" / "mcp"
 SETTINGS = parse_server_settings({"command": "serve"})

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import check_cases
-from toolfold.errors import ConfigError
-from toolfold.sources.mcp.importing.snippets import parse_snippet
+from toolfold.core.errors import ConfigError
+from toolfold.mcp.importing.snippets import parse_snippet
 
 ENTRY = {"command": "uvx", "args": ["mcp-server-git"]}
 BARE = json.dumps(ENTRY)

@@ -18,9 +18,9 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from tests.thorough import try_examples
-from toolfold.sources.mcp.notification_limiter import MAX_NOTIFICATIONS_PER_SECOND, NotificationLimiter
-from toolfold.sources.mcp.server_process import ServerProcess
-from toolfold.sources.mcp.stdio_transport import MAX_MESSAGE_BYTES, StdioTransport
+from toolfold.mcp.notification_limiter import MAX_NOTIFICATIONS_PER_SECOND, NotificationLimiter
+from toolfold.mcp.server_process import ServerProcess
+from toolfold.mcp.stdio_transport import MAX_MESSAGE_BYTES, StdioTransport
 
 TIMEOUT_S = 60.0
 NOISE = st.binary(max_size=60).map(lambda noise: noise.replace(b"\n", b" "))

@@ -16,13 +16,13 @@ import pytest
 
 from tests.mcp.fault_http import serve_in_thread
 from tests.mcp.faults import CALL_TIMEOUT_S, call_echo, http_settings, open_supervisor, stdio_settings
-from toolfold.config.servers import McpServerSettings
-from toolfold.sources.mcp import supervisor
-from toolfold.sources.mcp.call_relay import CallRelay
-from toolfold.sources.mcp.connection import ConnectionDeps
-from toolfold.sources.mcp.faults import NotStarted, ResponseTimeout, ServerBackingOff, ServerFailed
-from toolfold.sources.mcp.supervisor import ServerSupervisor
-from toolfold.sources.mcp.tool_listing import Listing
+from toolfold.config.servers_settings import McpServerSettings
+from toolfold.mcp import supervisor
+from toolfold.mcp.call_relay import CallRelay
+from toolfold.mcp.connection import ConnectionDeps
+from toolfold.mcp.faults import NotStarted, ResponseTimeout, ServerBackingOff, ServerFailed
+from toolfold.mcp.supervisor import ServerSupervisor
+from toolfold.mcp.tool_listing import Listing
 
 TIMEOUT_S = 60.0
 NEVER = 600.0
@@ -487,7 +487,7 @@ async def test_secrets_of_a_server_are_redacted_in_errors_that_the_server_return
 async def test_call_error_contains_the_name_of_an_unset_variable_in_the_server_settings(
     tmp_path: Path,
 ) -> None:
-    from toolfold.errors import ConfigError
+    from toolfold.core.errors import ConfigError
 
     async def build_deps(_server: ServerSupervisor) -> ConnectionDeps:
         raise ConfigError("the variable TOKEN is not set")

@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 
 from tests.cases import check_cases
 from tests.thorough import try_examples
-from toolfold.approval import parameter_names
-from toolfold.errors import ConfigError
-from toolfold.sources.mcp import tools
-from toolfold.sources.mcp.lock import LOCK_FILE, LockFile
-from toolfold.sources.mcp.tool_changes import (
+from toolfold.core.errors import ConfigError
+from toolfold.mcp import mcp_tools as tools
+from toolfold.mcp.lock import LOCK_FILE, LockFile
+from toolfold.mcp.tool_changes import (
     _WORD_PARTS,
     MAX_ADDED_PARAMETERS,
     MAX_NEW_TITLE_WORDS,
     SENSITIVE_NAMES,
     find_meaningful_changes,
 )
-from toolfold.sources.mcp.tool_listing import ListedTool, parse_tool
-from toolfold.sources.mcp.trust import Trust
+from toolfold.mcp.tool_listing import ListedTool, parse_tool
+from toolfold.mcp.trust import Trust
+from toolfold.safety.approval import parameter_names
 
 BASE: dict[str, Any] = {
     "name": "git_log",

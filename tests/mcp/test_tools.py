@@ -13,15 +13,15 @@ from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import builtin_rules
 from tests.cases import check_cases
-from toolfold.approval.call_analysis import CallAnalyzer
-from toolfold.approval.parameter_names import COMMAND_NAMES, DIRECTORY_NAMES, PATH_NAMES
-from toolfold.config.servers import McpServerSettings, parse_server_settings
-from toolfold.model import CallContext, Content, Effect, Json, Meaning, Source, Tool
-from toolfold.registry import Registry
-from toolfold.sources.mcp.faults import RequestRejected
-from toolfold.sources.mcp.naming import ToolNames
-from toolfold.sources.mcp.tool_listing import ListedTool, Listing, parse_tool
-from toolfold.sources.mcp.tools import build_auxiliary_tools, build_tools
+from toolfold.config.servers_settings import McpServerSettings, parse_server_settings
+from toolfold.core.registry import Registry
+from toolfold.core.types import CallContext, Content, Effect, Json, Meaning, Source, Tool
+from toolfold.mcp.faults import RequestRejected
+from toolfold.mcp.mcp_tools import build_auxiliary_tools, build_tools
+from toolfold.mcp.tool_listing import ListedTool, Listing, parse_tool
+from toolfold.mcp.tool_names import ToolNames
+from toolfold.safety.approval.call_analysis import CallAnalyzer
+from toolfold.safety.approval.parameter_names import COMMAND_NAMES, DIRECTORY_NAMES, PATH_NAMES
 
 SETTINGS = parse_server_settings({"command": "serve", "max_call_seconds": 60})
 CONTEXT = CallContext(session_id="s")

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolfold.config import load_config
-from toolfold.errors import ConfigError
-from toolfold.sources.mcp.lock import LOCK_FILE, LockFile
-from toolfold.sources.mcp.scan import scan_tools
-from toolfold.sources.mcp.tool_listing import ListedTool, parse_tool
-from toolfold.sources.mcp.trust import HeldTool, Trust, describe_difference
+from toolfold.core.errors import ConfigError
+from toolfold.mcp.lock import LOCK_FILE, LockFile
+from toolfold.mcp.scan import scan_tools
+from toolfold.mcp.tool_listing import ListedTool, parse_tool
+from toolfold.mcp.trust import HeldTool, Trust, describe_difference
 
 HIDDEN = "Reads a file.\u200b\u200b\u200b\u200b\u200b\u200b\u200b\u200b\u200b\u200b"
 
@@ -252,7 +252,7 @@ def test_two_servers_that_concurrently_list_a_tool_with_the_same_name_cause_one_
         both_scan.wait()
         return scan_tools(*args)
 
-    monkeypatch.setattr("toolfold.sources.mcp.trust.scan_tools", scan)
+    monkeypatch.setattr("toolfold.mcp.trust.scan_tools", scan)
     with ThreadPoolExecutor(2) as threads:
         result = list(
             threads.map(lambda server: trust.check_tools(server, "pin", [make_tool()]), ("one", "two"))

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from toolfold.model import Json
+from toolfold.core.types import Json
 
 TIMEOUT_S = 60.0
 _PROGRAM = Path(sys.prefix, "test_tools/aimock/node_modules/@copilotkit/aimock/dist/cli.js")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from toolfold.model import Json
+from toolfold.core.types import Json
 
 CALL = {"name": "forecast", "arguments": '{"city": "Porto"}'}
 

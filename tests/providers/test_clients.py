@@ -16,20 +16,20 @@ from tests.providers.scripted_server import ScriptedServer, serve_models
 from toolfold import Agent
 from toolfold.agent import AgentLimits
 from toolfold.config import Config, load_config
-from toolfold.errors import ConfigError
-from toolfold.model import Json
-from toolfold.providers import DIALECTS, DialectName
-from toolfold.providers.client import ModelClient, RetryPolicy, call_model, translate_error
-from toolfold.providers.errors import ProviderError
-from toolfold.providers.model_table import find_limits
-from toolfold.providers.models import (
+from toolfold.core.errors import ConfigError
+from toolfold.core.types import Json
+from toolfold.models import DIALECTS, DialectName
+from toolfold.models.client import ModelClient, RetryPolicy, call_model, translate_error
+from toolfold.models.model_names import (
     ModelName,
     build_client,
     find_context_tokens,
     parse_model_name,
 )
-from toolfold.providers.reply import ModelRequest, Reply, TextDelta
-from toolfold.store import SqliteSessionStore
+from toolfold.models.model_table import find_limits
+from toolfold.models.provider_errors import ProviderError
+from toolfold.models.reply import ModelRequest, Reply, TextDelta
+from toolfold.state.store import SqliteSessionStore
 
 # Both packages take seconds to import, so they are only looked for here.
 pytestmark = pytest.mark.skipif(

@@ -11,11 +11,11 @@ import pytest
 
 from tests.cases import check_cases
 from toolfold.agent.convert import read_results
-from toolfold.model import Definition, Json, Media, ToolResult
-from toolfold.providers import DIALECTS, DialectName, get_dialect, is_user_message
-from toolfold.providers.anthropic_messages import MAX_TOOLS
-from toolfold.providers.dialect import NOTICE_OPENING, simplify_schema, write_as_text
-from toolfold.turn.conversation import Conversation
+from toolfold.core.types import Definition, Json, Media, ToolResult
+from toolfold.models import DIALECTS, DialectName, get_dialect, is_user_message
+from toolfold.models.anthropic_messages import MAX_TOOLS
+from toolfold.models.dialect import NOTICE_OPENING, simplify_schema, write_as_text
+from toolfold.selection.turn.recent_messages import Conversation
 
 SCHEMA: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 

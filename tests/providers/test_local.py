@@ -11,12 +11,12 @@ import pytest
 
 from tests.conftest import RuntimeOpener
 from toolfold.config import load_config
-from toolfold.errors import ConfigError
-from toolfold.model import Json
-from toolfold.providers.errors import ProviderError
-from toolfold.providers.local import MAX_LIST_ITEMS, MAX_STRING_CHARS, LocalClient, limit_schema
-from toolfold.providers.models import build_client, find_context_tokens, parse_model_name
-from toolfold.providers.reply import ModelRequest, TextDelta
+from toolfold.core.errors import ConfigError
+from toolfold.core.types import Json
+from toolfold.models.local_models import MAX_LIST_ITEMS, MAX_STRING_CHARS, LocalClient, limit_schema
+from toolfold.models.model_names import build_client, find_context_tokens, parse_model_name
+from toolfold.models.provider_errors import ProviderError
+from toolfold.models.reply import ModelRequest, TextDelta
 
 WEATHER: Json = {
     "type": "function",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolfold.model import Json
+from toolfold.core.types import Json
 
 KEY = "sk-of-the-client"
 APIS = ("chat", "messages", "responses")

@@ -14,11 +14,11 @@ import uvicorn
 
 from tests.gateway.harness import wait_until
 from toolfold import load_config
-from toolfold.gateway.http_app import make_access_policy, make_app, make_server_config
-from toolfold.gateway.tokens import Tokens
-from toolfold.model import Approver
-from toolfold.proxy import Proxy
-from toolfold.runtime import Runtime, open_runtime
+from toolfold.core.types import Approver
+from toolfold.runtime.runtime import Runtime, open_runtime
+from toolfold.serving.gateway.client_tokens import Tokens
+from toolfold.serving.gateway.http_app import make_access_policy, make_app, make_server_config
+from toolfold.serving.proxy import Proxy
 
 
 @dataclass

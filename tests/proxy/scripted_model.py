@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.proxy.upstream import Prepared, Received
-from toolfold.model import Json
+from toolfold.core.types import Json
 
 EVENT_STREAM = {"content-type": "text/event-stream"}
 MODEL = "test-model-1"

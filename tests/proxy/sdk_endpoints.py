@@ -23,7 +23,7 @@ import pydantic
 from typing_extensions import TypeAliasType
 
 from tests.proxy.upstream import Answer, Prepared, Received
-from toolfold.model import Json
+from toolfold.core.types import Json
 
 _VERBS = {"_get": "GET", "_post": "POST", "_put": "PUT", "_patch": "PATCH", "_delete": "DELETE"}
 _LIST = "_get_api_list"

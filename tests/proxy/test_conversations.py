@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from toolfold.model import Json
-from toolfold.providers.wire import WIRES
-from toolfold.proxy import conversations
-from toolfold.proxy.conversations import Conversations
+from toolfold.core.types import Json
+from toolfold.models.wire import WIRES
+from toolfold.serving.proxy import conversations
+from toolfold.serving.proxy.conversations import Conversations
 
 WIRE = WIRES["messages"]
 HELLO: Json = {"role": "user", "content": "Hello"}

@@ -27,8 +27,8 @@ from tests.proxy.scripted_model import EVENT_STREAM, Say, ScriptedModel
 from tests.proxy.upstream import Prepared, Upstream, serve_upstream
 from tests.proxy.weather_tools import TOOLS, names_of
 from tests.thorough import RUN_ALL_VARIABLE
-from toolfold.model import BRIDGE_NAMES, Json
-from toolfold.proxy.inert_responses import SAFE_HEADERS
+from toolfold.core.types import BRIDGE_NAMES, Json
+from toolfold.serving.proxy.inert_responses import SAFE_HEADERS
 
 pytestmark = pytest.mark.skipif(
     not (find_spec("openai") and find_spec("anthropic")),

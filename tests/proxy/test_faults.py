@@ -22,7 +22,7 @@ from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.scripted_model import EVENT_STREAM, Say, ScriptedModel
 from tests.proxy.upstream import Answer, Prepared, Received, Upstream, serve_upstream
 from tests.proxy.weather_tools import FORECAST_CALL, SEARCH, TOOLS, names_of
-from toolfold.model import BRIDGE_NAMES, Json
+from toolfold.core.types import BRIDGE_NAMES, Json
 
 PATHS = {"chat": "chat/completions", "messages": "messages", "responses": "responses"}
 TEXT = "This text is long enough to be sent in several pieces."

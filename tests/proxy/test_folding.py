@@ -17,7 +17,7 @@ from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.scripted_model import EVENT_STREAM, Say, ScriptedModel
 from tests.proxy.upstream import Prepared, Received, Upstream, serve_upstream
 from tests.proxy.weather_tools import FORECAST, FORECAST_CALL, SEARCH, TOOLS, define, names_of
-from toolfold.model import BRIDGE_NAMES, Json
+from toolfold.core.types import BRIDGE_NAMES, Json
 
 pytestmark = pytest.mark.skipif(
     not (find_spec("openai") and find_spec("anthropic")),

@@ -16,7 +16,7 @@ from tests.cases import check_cases
 from tests.gateway.harness import TIMEOUT_S, wait_until
 from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.upstream import Prepared, Upstream, serve_upstream
-from toolfold.errors import ConfigError
+from toolfold.core.errors import ConfigError
 
 STREAM = {"content-type": "text/event-stream; charset=utf-8"}
 CHAT = (
@@ -285,7 +285,7 @@ def test_concurrent_request_above_the_setting_max_requests_gets_status_503(
 def test_request_body_above_the_size_limit_is_refused_and_not_forwarded(
     served: RunningProxy, upstream: Upstream
 ) -> None:
-    from toolfold.proxy.app import MAX_BODY_BYTES
+    from toolfold.serving.proxy.proxy_app import MAX_BODY_BYTES
 
     response = post(served, "messages", b" " * (MAX_BODY_BYTES + 1))
     assert response.status_code == 413

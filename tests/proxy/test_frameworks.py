@@ -23,7 +23,7 @@ from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.scripted_model import Say, ScriptedModel
 from tests.proxy.upstream import Upstream, serve_upstream
 from tests.proxy.weather_tools import FORECAST_CALL, SEARCH, TOOLS, names_of
-from toolfold.model import BRIDGE_NAMES, Json
+from toolfold.core.types import BRIDGE_NAMES, Json
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 HERE = Path(__file__).parent / "frameworks"

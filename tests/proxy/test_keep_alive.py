@@ -16,9 +16,9 @@ from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.scripted_model import Say, ScriptedModel
 from tests.proxy.upstream import Answer, Prepared, Received, Upstream, serve_upstream
 from tests.proxy.weather_tools import FORECAST_CALL, SEARCH, TOOLS
-from toolfold.model import Json
-from toolfold.providers.wire import WIRES
-from toolfold.proxy.rounds import _StreamClient
+from toolfold.core.types import Json
+from toolfold.models.wire import WIRES
+from toolfold.serving.proxy.rounds import _StreamClient
 
 PATHS = {"chat": "chat/completions", "messages": "messages", "responses": "responses"}
 INTERVAL_S = 0.05

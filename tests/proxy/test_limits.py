@@ -19,11 +19,11 @@ from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.scripted_model import Say, ScriptedModel
 from tests.proxy.upstream import Prepared, Upstream, serve_upstream
 from tests.proxy.weather_tools import SEARCH, TOOLS
-from toolfold.events import Event, ModelReplied
-from toolfold.model import Json
-from toolfold.proxy import app
-from toolfold.users.directory import Meter
-from toolfold.users.quotas import Quotas, SqliteQuotaStore, user_account
+from toolfold.core.events import Event, ModelReplied
+from toolfold.core.types import Json
+from toolfold.serving.proxy import proxy_app as app
+from toolfold.state.users.directory import Meter
+from toolfold.state.users.quotas import Quotas, SqliteQuotaStore, user_account
 
 BODY = b'{"model": "m", "messages": []}'
 needs_packages = pytest.mark.skipif(

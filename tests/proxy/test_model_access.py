@@ -14,12 +14,12 @@ import pytest
 from tests.gateway.harness import TIMEOUT_S, wait_until
 from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.upstream import Prepared, Upstream, serve_upstream
-from toolfold.config.proxy import PriceSettings
-from toolfold.errors import ConfigError
-from toolfold.events import Usage
-from toolfold.proxy.model_prices import ModelPrices
-from toolfold.users.directory import Directory, Team, User
-from toolfold.users.quotas import Quotas, SqliteQuotaStore, user_account
+from toolfold.config.proxy_settings import PriceSettings
+from toolfold.core.errors import ConfigError
+from toolfold.core.events import Usage
+from toolfold.serving.proxy.model_prices import ModelPrices
+from toolfold.state.users.directory import Directory, Team, User
+from toolfold.state.users.quotas import Quotas, SqliteQuotaStore, user_account
 
 MILLION = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
 REPLY = {

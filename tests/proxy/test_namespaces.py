@@ -15,8 +15,8 @@ from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.scripted_model import Say, ScriptedModel
 from tests.proxy.upstream import Upstream, serve_upstream
 from tests.proxy.weather_tools import FORECAST, SEARCH, TOOLS, define
-from toolfold.model import BRIDGE_NAMES, Json
-from toolfold.providers.wire import WIRES, EventParser
+from toolfold.core.types import BRIDGE_NAMES, Json
+from toolfold.models.wire import WIRES, EventParser
 
 ARGUMENTS = {"city": "Porto", "days": 2}
 BRIDGE_CALL: tuple[str, Json] = ("tool_call", {"name": "mcp__weather__get_forecast", "arguments": ARGUMENTS})

@@ -16,10 +16,10 @@ from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.scripted_model import Say, ScriptedModel
 from tests.proxy.upstream import Prepared, Received, Upstream, serve_upstream
 from tests.proxy.weather_tools import FORECAST_CALL, SEARCH, TOOLS
-from toolfold.model import BRIDGE_NAMES, Json
-from toolfold.providers.wire import WIRES
-from toolfold.proxy.native_forms import NativeForms, add_header_value
-from toolfold.proxy.upstreams import Upstream as Provider
+from toolfold.core.types import BRIDGE_NAMES, Json
+from toolfold.models.wire import WIRES
+from toolfold.serving.proxy.native_forms import NativeForms, add_header_value
+from toolfold.serving.proxy.upstreams import Upstream as Provider
 
 pytestmark = pytest.mark.skipif(
     not (find_spec("openai") and find_spec("anthropic")),

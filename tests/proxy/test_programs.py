@@ -21,7 +21,7 @@ from tests.gateway.harness import free_port
 from tests.proxy.harness import serve_proxy
 from tests.proxy.scripted_model import Say, ScriptedModel
 from tests.proxy.upstream import Upstream, serve_upstream
-from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, BRIDGE_SEARCH, Json
+from toolfold.core.types import BRIDGE_CALL, BRIDGE_NAMES, BRIDGE_SEARCH, Json
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 _INSTALLED = Path(sys.prefix, "test_tools/frameworks")
@@ -190,7 +190,7 @@ def test_real_client_program_runs_its_own_tool_through_a_tool_hiding_proxy(
     model = ScriptedModel(make_script((agent.tool, agent.build_arguments(home))))
     port = connect(agent.program.name, home)
     with (
-        caplog.at_level(logging.INFO, "toolfold.proxy"),
+        caplog.at_level(logging.INFO, "toolfold.serving.proxy"),
         serve_upstream() as upstream,
         serve_proxy(tmp_path / "proxy", upstream.url, {"proxy.folding": "on"}, port=port),
     ):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from toolfold.model import Json
-from toolfold.providers.wire import WIRES
-from toolfold.proxy.reply_memory import ReplyMemory
+from toolfold.core.types import Json
+from toolfold.models.wire import WIRES
+from toolfold.serving.proxy.reply_memory import ReplyMemory
 
 WIRE = WIRES["messages"]
 HERE = b"this conversation"

@@ -16,9 +16,9 @@ from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.scripted_model import Say, ScriptedModel
 from tests.proxy.upstream import Prepared, Upstream, serve_upstream
 from tests.proxy.weather_tools import FORECAST_CALL, SEARCH, TOOLS
-from toolfold.dashboard.recorder import UsageRecorder
-from toolfold.events import Event, ModelReplied, ToolsSearched, ToolsSelected, TurnFinished
-from toolfold.store.usage import SqliteUsageStore
+from toolfold.core.events import Event, ModelReplied, ToolsSearched, ToolsSelected, TurnFinished
+from toolfold.serving.dashboard.recorder import UsageRecorder
+from toolfold.state.store.usage import SqliteUsageStore
 
 pytestmark = pytest.mark.skipif(
     not (find_spec("openai") and find_spec("anthropic")),

@@ -19,10 +19,10 @@ from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.scripted_model import Say, ScriptedModel
 from tests.proxy.upstream import Upstream, serve_upstream
 from tests.proxy.weather_tools import FORECAST, FORECAST_CALL, INVOICE, TOOLS
-from toolfold.gateway.tokens import GatewayClient
-from toolfold.model import ApprovalRequest, Approver, Json
-from toolfold.providers.wire import WIRES
-from toolfold.proxy.runtime_tools import MAX_CLIENT_SESSIONS, RuntimeTools
+from toolfold.core.types import ApprovalRequest, Approver, Json
+from toolfold.models.wire import WIRES
+from toolfold.serving.gateway.client_tokens import GatewayClient
+from toolfold.serving.proxy.runtime_tools import MAX_CLIENT_SESSIONS, RuntimeTools
 
 pytestmark = pytest.mark.skipif(
     not (find_spec("openai") and find_spec("anthropic")),

@@ -22,7 +22,7 @@ from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.scripted_model import Say, ScriptedModel
 from tests.proxy.upstream import Prepared, Upstream, serve_upstream
 from tests.proxy.weather_tools import FORECAST_CALL, SEARCH, TOOLS
-from toolfold.model import Json
+from toolfold.core.types import Json
 
 PATHS = {"chat": "chat/completions", "messages": "messages", "responses": "responses"}
 AUTHORITY_KEY_USAGE = x509.KeyUsage(

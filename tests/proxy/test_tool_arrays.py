@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from toolfold.model import Json
-from toolfold.proxy import tool_arrays
-from toolfold.proxy.tool_arrays import MAX_ARRAYS, ToolArrays
+from toolfold.core.types import Json
+from toolfold.serving.proxy import tool_arrays
+from toolfold.serving.proxy.tool_arrays import MAX_ARRAYS, ToolArrays
 
 TOOLS: list[Json] = [
     {"type": "function", "function": {"name": f"t{n}", "description": 'é"x\\' * 9}} for n in range(90)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from toolfold.model import Json, ToolCall
-from toolfold.providers.wire import WIRES, EventParser, StreamMerger
-from toolfold.validation import parse_arguments
+from toolfold.core.types import Json, ToolCall
+from toolfold.core.validation import parse_arguments
+from toolfold.models.wire import WIRES, EventParser, StreamMerger
 
 ARGUMENTS = {"name": "get_forecast", "arguments": {"city": "Porto"}}
 

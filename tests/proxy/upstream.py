@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from toolfold.model import Json
+from toolfold.core.types import Json
 
 WAIT_S = 60.0
 

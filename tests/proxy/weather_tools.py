@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolfold.model import Json
+from toolfold.core.types import Json
 
 
 def define(name: str, description: str, **parameters: str) -> Json:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolfold.authoring import build_tool
-from toolfold.model import Source, Tool
-from toolfold.retrieval.embedding import FunctionEmbedder
+from toolfold.core.authoring import build_tool
+from toolfold.core.types import Source, Tool
+from toolfold.selection.retrieval.embedding import FunctionEmbedder
 
 
 def make_tool(

@@ -11,13 +11,13 @@ import pytest
 
 from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
-from toolfold.model import Tool, freeze
-from toolfold.retrieval.embedding import LightEmbedder
-from toolfold.retrieval.indexing import Indexer
-from toolfold.retrieval.lexical import field_texts
-from toolfold.retrieval.ranking import Ranker
-from toolfold.retrieval.search import Hit, Mode, Searcher
-from toolfold.retrieval.vector_store import VectorFile
+from toolfold.core.types import Tool, freeze
+from toolfold.selection.retrieval.embedding import LightEmbedder
+from toolfold.selection.retrieval.indexing import Indexer
+from toolfold.selection.retrieval.lexical import field_texts
+from toolfold.selection.retrieval.ranking import Ranker
+from toolfold.selection.retrieval.tool_search import Hit, Mode, Searcher
+from toolfold.selection.retrieval.vector_store import VectorFile
 
 LIGHT = LightEmbedder()
 MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")

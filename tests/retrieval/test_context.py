@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.cases import check_cases
 from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
-from toolfold.registry import Snapshot
-from toolfold.retrieval.context import (
+from toolfold.core.registry import Snapshot
+from toolfold.selection.retrieval.context import (
     Context,
     ContextRanker,
     Cues,
@@ -19,11 +19,11 @@ from toolfold.retrieval.context import (
     merge_with_message,
     resolve_repetition,
 )
-from toolfold.retrieval.embedding import LightEmbedder
-from toolfold.retrieval.need import NeedClassifier
-from toolfold.retrieval.ranking import Ranker
-from toolfold.retrieval.search import Mode, Retriever
-from toolfold.sources.catalog import sample_catalog
+from toolfold.selection.retrieval.embedding import LightEmbedder
+from toolfold.selection.retrieval.need import NeedClassifier
+from toolfold.selection.retrieval.ranking import Ranker
+from toolfold.selection.retrieval.tool_search import Mode, Retriever
+from toolfold.tools.catalog import sample_catalog
 
 MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
 

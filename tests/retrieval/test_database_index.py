@@ -15,24 +15,24 @@ import pytest
 from tests.postgres import PostgresServer, run_postgres
 from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
 from toolfold import ConfigError, Runtime, load_config, open_runtime
-from toolfold.database import Database, open_database
-from toolfold.model import Tool
-from toolfold.registry import Snapshot
-from toolfold.retrieval import database_index, shared_catalog
-from toolfold.retrieval.candidate_queries import MAX_MATCHES, plan_word_groups
-from toolfold.retrieval.context import Context
-from toolfold.retrieval.database_index import DatabaseIndex, IndexUnavailable, make_scope_filter
-from toolfold.retrieval.embedding import LightEmbedder
-from toolfold.retrieval.learned_messages import LearnedMessages
-from toolfold.retrieval.learned_store import open_learned
-from toolfold.retrieval.lexical import TermStatistics
-from toolfold.retrieval.need import NeedClassifier
-from toolfold.retrieval.ranking import Ranker
-from toolfold.retrieval.search import Retriever, SearchResult
-from toolfold.retrieval.shared_catalog import SharedCatalog
-from toolfold.retrieval.shared_vectors import SharedVectors
-from toolfold.retrieval.text import WordTokenizer
-from toolfold.retrieval.vector_store import VectorStore
+from toolfold.core.registry import Snapshot
+from toolfold.core.types import Tool
+from toolfold.selection.retrieval import database_index, shared_catalog
+from toolfold.selection.retrieval.candidate_queries import MAX_MATCHES, plan_word_groups
+from toolfold.selection.retrieval.context import Context
+from toolfold.selection.retrieval.database_index import DatabaseIndex, IndexUnavailable, make_scope_filter
+from toolfold.selection.retrieval.embedding import LightEmbedder
+from toolfold.selection.retrieval.learned_messages import LearnedMessages
+from toolfold.selection.retrieval.learned_store import open_learned
+from toolfold.selection.retrieval.lexical import TermStatistics
+from toolfold.selection.retrieval.need import NeedClassifier
+from toolfold.selection.retrieval.ranking import Ranker
+from toolfold.selection.retrieval.shared_catalog import SharedCatalog
+from toolfold.selection.retrieval.shared_vectors import SharedVectors
+from toolfold.selection.retrieval.text import WordTokenizer
+from toolfold.selection.retrieval.tool_search import Retriever, SearchResult
+from toolfold.selection.retrieval.vector_store import VectorStore
+from toolfold.state.database import Database, open_database
 
 WAIT_S = 60.0
 ACTIONS = ("list", "create", "delete", "export", "approve", "archive")
@@ -503,8 +503,8 @@ class TestFailures:
     def test_error_for_a_failed_database_search_says_that_tools_can_still_be_called_by_name(
         self, open_retriever: Open, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("toolfold.retrieval.search.MAX_FALLBACK_TOOLS", 10)
-        monkeypatch.setattr("toolfold.retrieval.search.MAX_MEMORY_TOOLS", 10)
+        monkeypatch.setattr("toolfold.selection.retrieval.tool_search.MAX_FALLBACK_TOOLS", 10)
+        monkeypatch.setattr("toolfold.selection.retrieval.tool_search.MAX_MEMORY_TOOLS", 10)
         retriever = open_retriever()
         retriever.find(TOOLS, "warm up", mode="hybrid", limit=1)
         database.execute("ALTER TABLE catalog RENAME TO hidden")

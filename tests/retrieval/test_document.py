@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.cases import check_cases
 from tests.thorough import try_examples
 from tests.timing import run_with_limit
-from toolfold.retrieval.document import (
+from toolfold.selection.retrieval.document import (
     MAX_DESCRIPTION_CHARS,
     MAX_ENUM_VALUES,
     MAX_NESTED_CHARS,

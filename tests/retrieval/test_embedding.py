@@ -32,7 +32,7 @@ from tests.retrieval.endpoint import (
     run_server,
     trickling_headers,
 )
-from toolfold.retrieval.embedding import (
+from toolfold.selection.retrieval.embedding import (
     MAX_LIGHT_TOKENS,
     MAX_QUERY_TOKENS,
     MAX_TOOL_TOKENS,
@@ -46,7 +46,7 @@ from toolfold.retrieval.embedding import (
     Matrix,
     normalize_rows,
 )
-from toolfold.retrieval.vectors import MAX_DIMENSIONS
+from toolfold.selection.retrieval.vectors import MAX_DIMENSIONS
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.cases import check_cases
-from toolfold import jsonlines
-from toolfold.errors import SourceError
-from toolfold.retrieval.evaluation import (
+from toolfold.core import jsonlines
+from toolfold.core.errors import SourceError
+from toolfold.selection.retrieval.ranking_metrics import (
     Query,
     discounted_gain,
     load_queries,
@@ -23,7 +23,7 @@ from toolfold.retrieval.evaluation import (
     recall,
     reciprocal_rank,
 )
-from toolfold.sources.catalog import sample_catalog
+from toolfold.tools.catalog import sample_catalog
 
 ONE_NEED = Query("1", "…", ("a",))
 TWO_NEEDS = Query("2", "…", ("a", "b"))
@@ -221,7 +221,7 @@ def test_loading_an_empty_query_file_gives_no_queries(file: Path) -> None:
 
 
 def test_shipped_queries_refer_to_tools_of_the_shipped_catalog() -> None:
-    with as_file(files("toolfold").joinpath("sample/queries.jsonl")) as shipped:
+    with as_file(files("toolfold").joinpath("tools/sample/queries.jsonl")) as shipped:
         wanted = {name for query in load_queries(shipped) for name in query.gold}
     assert wanted
     assert wanted <= {tool.original_name or tool.name for tool in sample_catalog()}

@@ -9,8 +9,8 @@ import pytest
 from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG, make_tool
 from tests.timing import cost_ratio, run_with_limit
-from toolfold.model import Tool
-from toolfold.retrieval.exact import MAX_INCREMENTAL_CHANGES, MAX_NAMESAKES_PER_TOOLSET, NameIndex
+from toolfold.core.types import Tool
+from toolfold.selection.retrieval.exact import MAX_INCREMENTAL_CHANGES, MAX_NAMESAKES_PER_TOOLSET, NameIndex
 
 
 def find_names(message: str, *tools: Tool) -> list[str]:

@@ -13,10 +13,17 @@ from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
 from toolfold import load_config, open_runtime
-from toolfold.model import Source, Tool
-from toolfold.registry import Registry
-from toolfold.retrieval.embedding import Encoder, FunctionEmbedder, LightEmbedder, Matrix, normalize_rows
-from toolfold.retrieval.example_messages import (
+from toolfold.core.registry import Registry
+from toolfold.core.types import Source, Tool
+from toolfold.mcp.scan import find_injections
+from toolfold.selection.retrieval.embedding import (
+    Encoder,
+    FunctionEmbedder,
+    LightEmbedder,
+    Matrix,
+    normalize_rows,
+)
+from toolfold.selection.retrieval.example_messages import (
     MAX_MESSAGES,
     ExampleMessages,
     MessageCatalog,
@@ -24,13 +31,12 @@ from toolfold.retrieval.example_messages import (
     MessageRecord,
     MessageSource,
 )
-from toolfold.retrieval.message_store import MESSAGES_DIRECTORY, MessageStore
-from toolfold.retrieval.message_vectors import MAX_SHIFT, embed_with_messages, merge_rows
-from toolfold.retrieval.multilingual import MultilingualEmbedder
-from toolfold.retrieval.phrasebook import Phrasebook
-from toolfold.retrieval.search import Mode, Retriever
-from toolfold.retrieval.vector_store import VectorFile
-from toolfold.sources.mcp.scan import find_injections
+from toolfold.selection.retrieval.message_store import MESSAGES_DIRECTORY, MessageStore
+from toolfold.selection.retrieval.message_vectors import MAX_SHIFT, embed_with_messages, merge_rows
+from toolfold.selection.retrieval.multilingual import MultilingualEmbedder
+from toolfold.selection.retrieval.phrasebook import Phrasebook
+from toolfold.selection.retrieval.tool_search import Mode, Retriever
+from toolfold.selection.retrieval.vector_store import VectorFile
 
 OPENING_HOURS = "Return the opening hours of a place, by day of the week, with public holidays"
 PLACES = make_tool("mcp__maps__place_hours", OPENING_HOURS, server="maps", toolset="mcp-maps")

@@ -15,13 +15,19 @@ import pytest
 
 from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
-from toolfold.model import Source, Tool
-from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, FunctionEmbedder, Kind, Matrix
-from toolfold.retrieval.index import MAX_CACHED_GRANTS, Index, embedding_text, tool_checksum
-from toolfold.retrieval.indexing import Indexer
-from toolfold.retrieval.search import Searcher
-from toolfold.retrieval.vector_store import VectorFile
-from toolfold.retrieval.vectors import MAX_DIMENSIONS
+from toolfold.core.types import Source, Tool
+from toolfold.selection.retrieval.embedding import (
+    Embedder,
+    EmbeddingUnavailable,
+    FunctionEmbedder,
+    Kind,
+    Matrix,
+)
+from toolfold.selection.retrieval.index import MAX_CACHED_GRANTS, Index, embedding_text, tool_checksum
+from toolfold.selection.retrieval.indexing import Indexer
+from toolfold.selection.retrieval.tool_search import Searcher
+from toolfold.selection.retrieval.vector_store import VectorFile
+from toolfold.selection.retrieval.vectors import MAX_DIMENSIONS
 
 MANY_TOOLS = tuple(
     make_tool(f"tool_{n}", f"counts {word}") for n, word in enumerate(["sheep", "stars", "coins"] * 100)
@@ -330,7 +336,7 @@ def test_tools_can_be_added_to_an_empty_index() -> None:
 def test_large_index_loaded_from_a_file_needs_no_embedding_and_finds_tools_added_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolfold.retrieval.vectors.MAX_EXACT_NUMBERS", 1_000)
+    monkeypatch.setattr("toolfold.selection.retrieval.vectors.MAX_EXACT_NUMBERS", 1_000)
     model = CountingModel()
     first = Indexer(model.embedder, VectorFile(tmp_path)).index(MANY_TOOLS)
     model.take_count()
@@ -431,7 +437,7 @@ def test_tools_without_vectors_are_embedded_when_the_model_recovers() -> None:
 def test_tools_embedded_before_a_failure_are_not_embedded_again_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolfold.retrieval.indexing._BATCH_TEXTS", 3)
+    monkeypatch.setattr("toolfold.selection.retrieval.indexing._BATCH_TEXTS", 3)
     counting, tools = CountingModel(), tuple(CATALOG)
     embed = counting.embedder.embed
     calls: list[int] = []

@@ -16,15 +16,15 @@ import pytest
 from tests.conftest import RuntimeOpener
 from tests.retrieval.catalog import CountingModel, make_tool
 from toolfold import Runtime
-from toolfold.events import Event, IndexUpdated
-from toolfold.model import Tool
-from toolfold.registry import Snapshot
-from toolfold.retrieval.embedding import EmbeddingUnavailable, Kind, LightEmbedder, Matrix
-from toolfold.retrieval.index import Index
-from toolfold.retrieval.indexing import MAX_INLINE_TEXTS, Indexer
-from toolfold.retrieval.ranking import Ranker
-from toolfold.retrieval.search import Retriever
-from toolfold.retrieval.vector_store import VectorFile
+from toolfold.core.events import Event, IndexUpdated
+from toolfold.core.registry import Snapshot
+from toolfold.core.types import Tool
+from toolfold.selection.retrieval.embedding import EmbeddingUnavailable, Kind, LightEmbedder, Matrix
+from toolfold.selection.retrieval.index import Index
+from toolfold.selection.retrieval.indexing import MAX_INLINE_TEXTS, Indexer
+from toolfold.selection.retrieval.ranking import Ranker
+from toolfold.selection.retrieval.tool_search import Retriever
+from toolfold.selection.retrieval.vector_store import VectorFile
 
 MANY_TOOLS = tuple(
     make_tool(f"tool_{n}", f"counts {word}") for n, word in enumerate(["sheep", "stars", "coins"] * 100)
@@ -344,7 +344,7 @@ class TestBackgroundIndexOfARuntime:
 
     @pytest.fixture
     def big(self, monkeypatch: pytest.MonkeyPatch, open_test_runtime: RuntimeOpener) -> Runtime:
-        monkeypatch.setattr("toolfold.runtime_parts._MIN_PATIENCE_S", 0.0)
+        monkeypatch.setattr("toolfold.runtime.parts._MIN_PATIENCE_S", 0.0)
         runtime = open_test_runtime({"tools.selection": "hybrid", "tools.patience_seconds": 0})
         runtime.registry.add_all(
             make_tool(f"ledger_{n}", f"Book entry number {n} in the ledger of company {n % 97}")
@@ -386,8 +386,8 @@ import sys, threading, time
 from pathlib import Path
 from tests.retrieval.catalog import CountingModel
 from tests.retrieval.test_indexing import MANY_TOOLS
-from toolfold.retrieval.indexing import Indexer
-from toolfold.retrieval.vector_store import VectorFile
+from toolfold.selection.retrieval.indexing import Indexer
+from toolfold.selection.retrieval.vector_store import VectorFile
 
 begun = threading.Event()
 

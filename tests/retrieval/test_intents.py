@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG, make_tool
 from tests.timing import cost_ratio
-from toolfold.retrieval.embedding import LightEmbedder
-from toolfold.retrieval.indexing import Indexer
-from toolfold.retrieval.intents import MAX_PARTS, merge_rankings, split_intents
-from toolfold.retrieval.search import Searcher
-from toolfold.retrieval.text import WordTokenizer
+from toolfold.selection.retrieval.embedding import LightEmbedder
+from toolfold.selection.retrieval.indexing import Indexer
+from toolfold.selection.retrieval.intents import MAX_PARTS, merge_rankings, split_intents
+from toolfold.selection.retrieval.text import WordTokenizer
+from toolfold.selection.retrieval.tool_search import Searcher
 
 WORDS = WordTokenizer()
 

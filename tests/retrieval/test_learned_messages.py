@@ -11,13 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.retrieval.catalog import CATALOG, make_tool
-from toolfold.model import Tool
-from toolfold.registry import Registry
-from toolfold.retrieval import learned_store
-from toolfold.retrieval.learned_messages import DAY_S, MAX_GAIN, MAX_SHARED_GAIN, LearnedMessages
-from toolfold.retrieval.learned_store import MAX_CLIENT_MESSAGES_PER_TOOL, LearnedMessage, LearnedStore
-from toolfold.retrieval.multilingual import MultilingualEmbedder
-from toolfold.retrieval.search import Hit, Mode, Retriever
+from toolfold.core.registry import Registry
+from toolfold.core.types import Tool
+from toolfold.selection.retrieval import learned_store
+from toolfold.selection.retrieval.learned_messages import DAY_S, MAX_GAIN, MAX_SHARED_GAIN, LearnedMessages
+from toolfold.selection.retrieval.learned_store import (
+    MAX_CLIENT_MESSAGES_PER_TOOL,
+    LearnedMessage,
+    LearnedStore,
+)
+from toolfold.selection.retrieval.multilingual import MultilingualEmbedder
+from toolfold.selection.retrieval.tool_search import Hit, Mode, Retriever
 
 HOURS = make_tool("place_hours", "Return the opening hours of a place, by day of the week", server="maps")
 ROUTE = make_tool("plan_route", "Plan a route between two places, by car or on foot", server="maps")

@@ -14,9 +14,9 @@ from tests.cases import check_cases
 from tests.retrieval.catalog import make_tool
 from tests.thorough import try_examples
 from tests.timing import cost_ratio
-from toolfold.model import Source, Tool, freeze
-from toolfold.retrieval.lexical import KeywordIndex, field_texts
-from toolfold.retrieval.text import WordTokenizer
+from toolfold.core.types import Source, Tool, freeze
+from toolfold.selection.retrieval.lexical import KeywordIndex, field_texts
+from toolfold.selection.retrieval.text import WordTokenizer
 
 WORDS = WordTokenizer()
 VOCABULARY = ("alpha", "beta", "gamma", "delta", "omega")

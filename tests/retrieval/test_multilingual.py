@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG
 from tests.thorough import try_examples
-from toolfold.retrieval.embedding import Encoder, LightEmbedder
-from toolfold.retrieval.indexing import Indexer
-from toolfold.retrieval.language import FOREIGN_THRESHOLD, foreign_probability, is_latin
-from toolfold.retrieval.multilingual import LIGHT_SCALE, MultilingualEmbedder
-from toolfold.retrieval.search import Searcher
+from toolfold.selection.retrieval.embedding import Encoder, LightEmbedder
+from toolfold.selection.retrieval.indexing import Indexer
+from toolfold.selection.retrieval.language_detection import FOREIGN_THRESHOLD, foreign_probability, is_latin
+from toolfold.selection.retrieval.multilingual import LIGHT_SCALE, MultilingualEmbedder
+from toolfold.selection.retrieval.tool_search import Searcher
 
 ENCODER, LIGHT = Encoder(), LightEmbedder()
 MODEL = MultilingualEmbedder(ENCODER, LIGHT)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG, make_tool
-from toolfold.retrieval.embedding import Embedder, LightEmbedder
-from toolfold.retrieval.index import Index
-from toolfold.retrieval.indexing import Indexer
-from toolfold.retrieval.search import Mode, Searcher
+from toolfold.selection.retrieval.embedding import Embedder, LightEmbedder
+from toolfold.selection.retrieval.index import Index
+from toolfold.selection.retrieval.indexing import Indexer
+from toolfold.selection.retrieval.tool_search import Mode, Searcher
 
 DUPLICATES = [
     make_tool(

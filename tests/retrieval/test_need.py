@@ -12,10 +12,10 @@ from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG
 from tests.thorough import try_examples
 from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
-from toolfold.retrieval.lexical import KeywordIndex
-from toolfold.retrieval.need import Head, NeedClassifier, catalog_similarity, hashed_features
-from toolfold.retrieval.ranking import EXCLUDED_SCORE, Legs, Scores
-from toolfold.retrieval.text import WordTokenizer
+from toolfold.selection.retrieval.lexical import KeywordIndex
+from toolfold.selection.retrieval.need import Head, NeedClassifier, catalog_similarity, hashed_features
+from toolfold.selection.retrieval.ranking import EXCLUDED_SCORE, Legs, Scores
+from toolfold.selection.retrieval.text import WordTokenizer
 
 SMALL_TALK = (
     "thanks!",

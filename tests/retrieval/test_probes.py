@@ -10,12 +10,12 @@ from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG, make_tool
 from toolfold import sample_catalog
 from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
-from toolfold.retrieval.index import Index
-from toolfold.retrieval.indexing import Indexer
-from toolfold.retrieval.multilingual import MultilingualEmbedder
-from toolfold.retrieval.need import NeedClassifier
-from toolfold.retrieval.ranking import Ranker
-from toolfold.retrieval.search import Searcher
+from toolfold.selection.retrieval.index import Index
+from toolfold.selection.retrieval.indexing import Indexer
+from toolfold.selection.retrieval.multilingual import MultilingualEmbedder
+from toolfold.selection.retrieval.need import NeedClassifier
+from toolfold.selection.retrieval.ranking import Ranker
+from toolfold.selection.retrieval.tool_search import Searcher
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from tests.cases import check_cases
 from tests.thorough import try_examples
-from toolfold.retrieval.ranking import (
+from toolfold.selection.retrieval.ranking import (
     EXCLUDED_SCORE,
     RRF_K,
     Legs,

@@ -26,12 +26,12 @@ from tests.retrieval.endpoint import (
     rows,
     run_server,
 )
-from toolfold.model import Tool
-from toolfold.registry import Registry, Snapshot
-from toolfold.retrieval.embedding import EndpointEmbedder
-from toolfold.retrieval.reranking import SHORTLIST_SIZE, Reranker
-from toolfold.retrieval.search import Hit, Mode, Retriever
-from toolfold.retrieval.vector_store import FILE_NAME, VectorFile
+from toolfold.core.registry import Registry, Snapshot
+from toolfold.core.types import Tool
+from toolfold.selection.retrieval.embedding import EndpointEmbedder
+from toolfold.selection.retrieval.reranking import SHORTLIST_SIZE, Reranker
+from toolfold.selection.retrieval.tool_search import Hit, Mode, Retriever
+from toolfold.selection.retrieval.vector_store import FILE_NAME, VectorFile
 
 A, B, C = (make_tool(letter * 4) for letter in "abc")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.cases import check_cases
 from tests.thorough import try_examples
-from toolfold.retrieval.schemas import MAX_VARIANTS, iterate_schemas, listed_values, schema_variants
+from toolfold.selection.retrieval.schemas import MAX_VARIANTS, iterate_schemas, listed_values, schema_variants
 
 KEYS = [
     "properties",

@@ -17,15 +17,15 @@ from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
 from tests.thorough import try_examples
 from tests.timing import run_with_limit
-from toolfold.model import Tool
-from toolfold.registry import Registry
-from toolfold.retrieval.embedding import Embedder, FunctionEmbedder, LightEmbedder
-from toolfold.retrieval.index import Index
-from toolfold.retrieval.indexing import Indexer
-from toolfold.retrieval.need import NeedClassifier
-from toolfold.retrieval.ranking import Ranker
-from toolfold.retrieval.search import Hit, Mode, Retriever, Searcher
-from toolfold.retrieval.vector_store import VectorFile
+from toolfold.core.registry import Registry
+from toolfold.core.types import Tool
+from toolfold.selection.retrieval.embedding import Embedder, FunctionEmbedder, LightEmbedder
+from toolfold.selection.retrieval.index import Index
+from toolfold.selection.retrieval.indexing import Indexer
+from toolfold.selection.retrieval.need import NeedClassifier
+from toolfold.selection.retrieval.ranking import Ranker
+from toolfold.selection.retrieval.tool_search import Hit, Mode, Retriever, Searcher
+from toolfold.selection.retrieval.vector_store import VectorFile
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 LIGHT = LightEmbedder()

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.retrieval.catalog import CountingModel, make_tool
-from toolfold.database import Database, open_database
-from toolfold.retrieval.embedding import EmbeddingUnavailable, Kind, Matrix
-from toolfold.retrieval.indexing import Indexer
-from toolfold.retrieval.shared_vectors import SharedVectors
-from toolfold.retrieval.vector_store import VectorFile
+from toolfold.selection.retrieval.embedding import EmbeddingUnavailable, Kind, Matrix
+from toolfold.selection.retrieval.indexing import Indexer
+from toolfold.selection.retrieval.shared_vectors import SharedVectors
+from toolfold.selection.retrieval.vector_store import VectorFile
+from toolfold.state.database import Database, open_database
 
 WAIT_S = 60.0
 

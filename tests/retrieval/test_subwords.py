@@ -12,9 +12,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.cases import check_cases
-from toolfold.retrieval import subwords
-from toolfold.retrieval.subwords import MAX_WORD_CHARS, Unigram, WordPiece, split_words
-from toolfold.sources.catalog import sample_catalog
+from toolfold.selection.retrieval import subwords
+from toolfold.selection.retrieval.subwords import MAX_WORD_CHARS, Unigram, WordPiece, split_words
+from toolfold.tools.catalog import sample_catalog
 
 ALL = 1_000_000
 
@@ -71,7 +71,7 @@ def unigram() -> Unigram:
 
 
 def _shipped(name: str) -> bytes:
-    return files("toolfold").joinpath("retrieval/weights", name).read_bytes()
+    return files("toolfold").joinpath("selection/retrieval/weights", name).read_bytes()
 
 
 def agreed(texts: list[str], oracle: Tokenizer, ours: WordPiece | Unigram, *, dropped: int = -1) -> None:
@@ -105,7 +105,7 @@ def fuzzed() -> list[str]:
 @pytest.fixture(scope="module")
 def real() -> list[str]:
     """Return realistic texts: messages and descriptions."""
-    queries = files("toolfold").joinpath("sample/queries.jsonl").read_text("utf-8").splitlines()
+    queries = files("toolfold").joinpath("tools/sample/queries.jsonl").read_text("utf-8").splitlines()
     messages = [json.loads(line)["query"] for line in queries]
     return messages + [f"{tool.name} {tool.description}" for tool in sample_catalog()]
 

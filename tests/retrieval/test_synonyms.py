@@ -12,10 +12,10 @@ import pytest
 
 from tests.conftest import RuntimeOpener
 from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
-from toolfold.registry import Registry
-from toolfold.retrieval.search import Mode, Retriever
-from toolfold.retrieval.synonyms import Synonyms
-from toolfold.retrieval.vector_store import VectorFile
+from toolfold.core.registry import Registry
+from toolfold.selection.retrieval.synonyms import Synonyms
+from toolfold.selection.retrieval.tool_search import Mode, Retriever
+from toolfold.selection.retrieval.vector_store import VectorFile
 
 JIRA = make_tool("mcp_jira_create_issue", "Create", server="jira", toolset="mcp-jira", synonyms=["task"])
 

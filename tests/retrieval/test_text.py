@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.cases import check_cases
 from tests.thorough import try_examples
 from tests.timing import run_with_limit
-from toolfold.retrieval.text import (
+from toolfold.selection.retrieval.text import (
     ABBREVIATIONS,
     COMMON_WORDS,
     MAX_TEXT_CHARS,

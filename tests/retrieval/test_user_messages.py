@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.retrieval.test_learned_messages import HOURS, QUERY, ROUTE, SWIM, Learner, stored
-from toolfold.database import open_database
-from toolfold.model import Caller
-from toolfold.retrieval import learned_store, shared_learned
-from toolfold.retrieval.learned_messages import MAX_SHARED_GAIN
-from toolfold.retrieval.learned_store import (
+from toolfold.core.types import Caller
+from toolfold.selection.retrieval import learned_store, shared_learned
+from toolfold.selection.retrieval.learned_messages import MAX_SHARED_GAIN
+from toolfold.selection.retrieval.learned_store import (
     MAX_CLIENT_MESSAGES_PER_TOOL,
     MAX_MESSAGES_PER_TOOL,
     PRIVATE_TEXT,
     open_learned,
 )
-from toolfold.users import FileUserStore
+from toolfold.state.database import open_database
+from toolfold.state.users import FileUserStore
 
 SECRET = "is the pool of my clinic in Exampletown open for patients tonight"
 

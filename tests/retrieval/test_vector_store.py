@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
-from toolfold.retrieval import vector_store
-from toolfold.retrieval.indexing import Indexer
-from toolfold.retrieval.vector_store import FILE_NAME, VectorFile
-from toolfold.retrieval.vectors import PackedVectors
+from toolfold.selection.retrieval import vector_store
+from toolfold.selection.retrieval.indexing import Indexer
+from toolfold.selection.retrieval.vector_store import FILE_NAME, VectorFile
+from toolfold.selection.retrieval.vectors import PackedVectors
 
 MODEL = "model"
 SUMS = [bytes([number]) * 16 for number in range(8)]
@@ -202,8 +202,8 @@ WRITER = """
 import logging, sys
 from pathlib import Path
 from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
-from toolfold.retrieval.indexing import Indexer
-from toolfold.retrieval.vector_store import VectorFile
+from toolfold.selection.retrieval.indexing import Indexer
+from toolfold.selection.retrieval.vector_store import VectorFile
 logging.basicConfig()
 print("ready", flush=True)
 sys.stdin.readline()

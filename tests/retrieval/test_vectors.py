@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.cases import check_cases
-from toolfold.retrieval.ranking import EXCLUDED_SCORE, best_positions
-from toolfold.retrieval.vectors import Matrix, PackedVectors, Vectors
+from toolfold.selection.retrieval.ranking import EXCLUDED_SCORE, best_positions
+from toolfold.selection.retrieval.vectors import Matrix, PackedVectors, Vectors
 
 NONE_HIDDEN = np.zeros(0, np.int64)
 WIDTH = 192
@@ -16,7 +16,7 @@ MANY = 4_000
 
 @pytest.fixture(autouse=True)
 def soon_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolfold.retrieval.vectors.MAX_EXACT_NUMBERS", 1_000 * WIDTH)
+    monkeypatch.setattr("toolfold.selection.retrieval.vectors.MAX_EXACT_NUMBERS", 1_000 * WIDTH)
 
 
 def random_rows(size: int, seed: int = 3, width: int = WIDTH) -> Matrix:

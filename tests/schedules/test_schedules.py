@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.schedules import Schedule, ScheduleError, find_zone, parse_schedule
+from toolfold.tools.schedules import Schedule, ScheduleError, find_zone, parse_schedule
 
 BERLIN = ZoneInfo("Europe/Berlin")
 TUESDAY = datetime(2026, 11, 17, 13, 20, tzinfo=UTC)  # 14:20 in Berlin

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from toolfold import Registry, Runtime
-from toolfold.files import Workspace
-from toolfold.sources.builtin import load_builtin
-from toolfold.sources.source_report import SourceReport
-from toolfold.tools import Services
+from toolfold.tools.builtin import Services
+from toolfold.tools.builtin_source import load_builtin
+from toolfold.tools.files import Workspace
+from toolfold.tools.source_report import SourceReport
 
 PACKAGE = "built_for_this_test"
 VALID_MODULE = """

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from toolfold import Runtime, sample_catalog
-from toolfold.errors import SourceError
-from toolfold.jsonlines import MAX_LINE_BYTES
-from toolfold.sources.catalog import load_catalog
+from toolfold.core.errors import SourceError
+from toolfold.core.jsonlines import MAX_LINE_BYTES
+from toolfold.tools.catalog import load_catalog
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 

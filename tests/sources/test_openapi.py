@@ -15,11 +15,11 @@ from tests.internet.web_server import Page, Request, WebServer, run_web_server
 from toolfold import Answer, Runtime, ToolCall, ToolResult, open_runtime
 from toolfold.agent import Agent
 from toolfold.config import load_config
-from toolfold.errors import SourceError
-from toolfold.model import Json
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
-from toolfold.sources.openapi.document import OpenApiDocument, parse_document
-from toolfold.sources.openapi.operations import read_operations
+from toolfold.core.errors import SourceError
+from toolfold.core.types import Json
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply
+from toolfold.tools.openapi.api_document import OpenApiDocument, parse_document
+from toolfold.tools.openapi.operations import read_operations
 
 __all__ = ["home", "toolfold"]  # fixtures
 
@@ -240,8 +240,8 @@ def test_openapi_path_parameter_is_percent_encoded_and_cannot_change_the_url_pat
         {"paths": {"/a/{name}": {"get": make_operation("read", make_parameter("name", "path"))}}}
     )
     ((operation,), _) = read_operations(document, prefix="x")
-    from toolfold.errors import CallError
-    from toolfold.sources.openapi.requests import build_request
+    from toolfold.core.errors import CallError
+    from toolfold.tools.openapi.requests import build_request
 
     request = build_request(operation, "http://h", {"name": "../b?c#d"}, lambda _path: b"")
     assert request.url == "http://h/a/..%2Fb%3Fc%23d"

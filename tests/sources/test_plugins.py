@@ -13,9 +13,9 @@ import pytest
 from tests.conftest import RuntimeOpener
 from toolfold import Runtime, build_tool, tool
 from toolfold.config import locate_paths, trust_project
-from toolfold.errors import SourceError
-from toolfold.sources.plugins import Plugin
-from toolfold.sources.source_report import SourceReport
+from toolfold.core.errors import SourceError
+from toolfold.tools.plugin_source import Plugin
+from toolfold.tools.source_report import SourceReport
 
 TOOL = """
 def register(plugin):
@@ -525,7 +525,7 @@ def test_tool_registered_by_a_plugin_with_a_built_in_source_is_marked_as_a_plugi
         user,
         {
             "posing.py": """
-from toolfold.model import Source
+from toolfold.core.types import Source
 
 def register(plugin):
     plugin.register(name="posing", schema={}, handler=print, core=True, source=Source("builtin", "x"))

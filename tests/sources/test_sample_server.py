@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.cases import check_cases
-from toolfold.errors import ConfigError
-from toolfold.sources.mcp.scan import scan_tools
-from toolfold.sources.mcp.tool_listing import parse_tool
-from toolfold.sources.sample_server import MAX_MESSAGE_BYTES, SampleServer
+from toolfold.core.errors import ConfigError
+from toolfold.mcp.scan import scan_tools
+from toolfold.mcp.tool_listing import parse_tool
+from toolfold.tools.sample.sample_server import MAX_MESSAGE_BYTES, SampleServer
 
 
 def ask(*messages: object, services: tuple[str, ...] = ("tallyhouse",)) -> list[Any]:

@@ -17,16 +17,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolfold import CallError, Tool, sample_catalog
-from toolfold.sources.sample_services import SampleServices
+from toolfold.tools.sample.sample_services import SampleServices
 
 Json = dict[str, Any]
-DATA = json.loads(files("toolfold").joinpath("sample/services.json").read_text("utf-8"))
+DATA = json.loads(files("toolfold").joinpath("tools/sample/services.json").read_text("utf-8"))
 SERVICES: dict[str, Json] = DATA["services"]
 TOOLS = {tool.name: tool for tool in sample_catalog()}
 SCHEMAS: dict[str, Json] = {
     each["function"]["name"]: each["function"]["parameters"]
     for each in map(
-        json.loads, files("toolfold").joinpath("sample/catalog.jsonl").read_text("utf-8").splitlines()
+        json.loads, files("toolfold").joinpath("tools/sample/catalog.jsonl").read_text("utf-8").splitlines()
     )
 }
 TEXTS = {

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tests.store.test_shared_state import wait_until
-from toolfold.credentials import (
+from toolfold.core.errors import ConfigError
+from toolfold.state.credentials import (
     OWNER,
     CredentialKeys,
     CredentialStore,
@@ -24,8 +25,7 @@ from toolfold.credentials import (
     UnreadableCredential,
     load_keys,
 )
-from toolfold.database import open_database
-from toolfold.errors import ConfigError
+from toolfold.state.database import open_database
 
 ONE, TWO = bytes(range(32)), bytes(range(32, 64))
 OpenStore = Callable[..., CredentialStore]

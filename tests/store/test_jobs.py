@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from toolfold.database import open_database
-from toolfold.store.jobs import (
+from toolfold.state.database import open_database
+from toolfold.state.store.jobs import (
     CLAIM_LIFETIME_S,
     MAX_RUNS_PER_JOB,
     Job,
@@ -31,8 +31,8 @@ OWNER = f"{socket.gethostname()}:{os.getpid()}:test"
 CLAIM_ALL = """
 import sys
 from pathlib import Path
-from toolfold.store.jobs import open_job_store
-from toolfold.database import open_database
+from toolfold.state.store.jobs import open_job_store
+from toolfold.state.database import open_database
 where = sys.argv[1]
 store = open_job_store(Path(where), open_database(where) if where.startswith("postgresql:") else None)
 sys.stdin.readline()  # all processes start to claim at the same moment

@@ -17,7 +17,19 @@ import pytest
 
 from tests.postgres import run_postgres
 from tests.store.test_shared_state import wait_until
-from toolfold.credentials import (
+from toolfold.core.errors import ConfigError
+from toolfold.mcp.oauth import unsaved_logins
+from toolfold.mcp.oauth.login_store import (
+    DeletedLogins,
+    EncryptedLoginStore,
+    FileLoginStore,
+    Login,
+    LoginStore,
+)
+from toolfold.mcp.oauth.unsaved_logins import UnsavedLogins
+from toolfold.serving.gateway import login_links
+from toolfold.serving.gateway.login_links import LocalLoginLinks, LoginLink, LoginLinks, SharedLoginLinks
+from toolfold.state.credentials import (
     OWNER,
     CredentialKeys,
     CredentialStore,
@@ -25,20 +37,8 @@ from toolfold.credentials import (
     SqliteCredentialStore,
     load_keys,
 )
-from toolfold.credentials.keys import add_key, remove_keys
-from toolfold.database import Database, open_database
-from toolfold.errors import ConfigError
-from toolfold.gateway import login_links
-from toolfold.gateway.login_links import LocalLoginLinks, LoginLink, LoginLinks, SharedLoginLinks
-from toolfold.sources.mcp.oauth import unsaved_logins
-from toolfold.sources.mcp.oauth.login_store import (
-    DeletedLogins,
-    EncryptedLoginStore,
-    FileLoginStore,
-    Login,
-    LoginStore,
-)
-from toolfold.sources.mcp.oauth.unsaved_logins import UnsavedLogins
+from toolfold.state.credentials.keys import add_key, remove_keys
+from toolfold.state.database import Database, open_database
 
 ONE, TWO = bytes(range(32)), bytes(range(32, 64))
 URL = "https://notes.example/mcp"

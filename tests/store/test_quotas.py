@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from toolfold.database import open_database
-from toolfold.users import FileUserStore
-from toolfold.users.directory import Meter
-from toolfold.users.quotas import (
+from toolfold.state.database import open_database
+from toolfold.state.users import FileUserStore
+from toolfold.state.users.directory import Meter
+from toolfold.state.users.quotas import (
     CALL_METERS,
     MAX_LEASE,
     MODEL_METERS,
@@ -268,7 +268,7 @@ def test_concurrent_calls_do_not_exceed_a_usage_limit(replicas: Replicas) -> Non
 def test_token_usage_of_all_users_is_stored_even_above_the_limit_of_users_held_in_memory(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolfold.users.quotas.MAX_TRACKED", 1)
+    monkeypatch.setattr("toolfold.state.users.quotas.MAX_TRACKED", 1)
     users = [replicas.add_user(name, tokens_per_day=1_000) for name in ("ann", "bob")]
     for user in users:
         replicas.one.spend(user, {"tokens_per_day": 40.0})
@@ -303,7 +303,7 @@ class BrokenStore(SqliteQuotaStore):
 def test_failed_write_of_usage_counts_is_retried_without_another_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolfold.users.quotas.SYNC_INTERVAL_S", 0.01)
+    monkeypatch.setattr("toolfold.state.users.quotas.SYNC_INTERVAL_S", 0.01)
     users, store = FileUserStore(tmp_path / "users.json"), BrokenStore(tmp_path / "quotas.db")
     user = users.add_user("ann")
     users.change_user("ann", lambda each: replace(each, limits={"tokens_per_day": 100.0}))

@@ -13,15 +13,15 @@ from types import SimpleNamespace
 import pytest
 
 from toolfold.cli.app import run
-from toolfold.credentials.store import SqliteCredentialStore
-from toolfold.errors import ToolfoldError
-from toolfold.store.jobs import SqliteJobStore
-from toolfold.store.records import MessageRecord, SessionRecord
-from toolfold.store.recovery import find_damage, recover_file
-from toolfold.store.sqlite import SqliteSessionStore
-from toolfold.store.sqlite_file import StoreFileError, connect
-from toolfold.store.usage import SqliteUsageStore
-from toolfold.users.quotas import SqliteQuotaStore, Window
+from toolfold.core.errors import ToolfoldError
+from toolfold.state.credentials.credential_store import SqliteCredentialStore
+from toolfold.state.store.jobs import SqliteJobStore
+from toolfold.state.store.records import MessageRecord, SessionRecord
+from toolfold.state.store.recovery import find_damage, recover_file
+from toolfold.state.store.sqlite import SqliteSessionStore
+from toolfold.state.store.sqlite_file import StoreFileError, connect
+from toolfold.state.store.usage import SqliteUsageStore
+from toolfold.state.users.quotas import SqliteQuotaStore, Window
 
 SESSIONS = 40
 PAGE_BYTES = 4096
@@ -201,7 +201,7 @@ def test_file_that_cannot_be_read_is_not_taken_for_a_damaged_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TOOLFOLD_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("toolfold.store.sqlite_file.BUSY_TIMEOUT_S", 0)
+    monkeypatch.setattr("toolfold.state.store.sqlite_file.BUSY_TIMEOUT_S", 0)
     file = tmp_path / "home" / "state" / "jobs.db"
     file.parent.mkdir(parents=True)
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
@@ -225,7 +225,7 @@ def test_nothing_is_changed_if_the_disk_is_full_during_recovery(
             db.execute("PRAGMA max_page_count = 4")
         return db
 
-    monkeypatch.setattr("toolfold.store.recovery.connect", connect_with_limit)
+    monkeypatch.setattr("toolfold.state.store.recovery.connect", connect_with_limit)
     before = file.read_bytes()
     with pytest.raises(StoreFileError, match="the disk is full"):
         recover_file(file)

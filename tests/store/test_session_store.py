@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from toolfold.database import open_database
-from toolfold.store import (
+from toolfold.state.database import open_database
+from toolfold.state.store import (
     MessageRecord,
     SessionInUse,
     SessionRecord,
@@ -20,7 +20,7 @@ from toolfold.store import (
     SqliteSessionStore,
     UnknownSession,
 )
-from toolfold.store.postgres import PostgresSessionStore
+from toolfold.state.store.postgres import PostgresSessionStore
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,21 +15,21 @@ from typing import Any
 
 import pytest
 
-from toolfold.dashboard.shared_questions import SharedQuestions
-from toolfold.database import Database, open_database
-from toolfold.errors import ConfigError
-from toolfold.gateway.tokens import SharedTokens, Tokens, TokenStore
-from toolfold.retrieval.example_messages import MessageRecord
-from toolfold.retrieval.learned_store import (
+from toolfold.core.errors import ConfigError
+from toolfold.mcp.lock import LOCK_FILE, LockFile, Pin, PinStore, SharedPins
+from toolfold.mcp.tool_listing import ListedTool, parse_tool
+from toolfold.mcp.trust import Trust
+from toolfold.selection.retrieval.example_messages import MessageRecord
+from toolfold.selection.retrieval.learned_store import (
     MAX_CLIENT_MESSAGES_PER_TOOL,
     LearnedMessage,
     LearnedMessageStore,
     open_learned,
 )
-from toolfold.retrieval.message_store import EditableMessages, open_messages
-from toolfold.sources.mcp.lock import LOCK_FILE, LockFile, Pin, PinStore, SharedPins
-from toolfold.sources.mcp.tool_listing import ListedTool, parse_tool
-from toolfold.sources.mcp.trust import Trust
+from toolfold.selection.retrieval.message_store import EditableMessages, open_messages
+from toolfold.serving.dashboard.shared_questions import SharedQuestions
+from toolfold.serving.gateway.client_tokens import SharedTokens, Tokens, TokenStore
+from toolfold.state.database import Database, open_database
 
 WAIT_S = 60.0
 Pair = tuple[Any, Any]

@@ -14,16 +14,16 @@ import pytest
 
 from toolfold.agent import agent
 from toolfold.agent.agent import open_store
-from toolfold.credentials.keys import CredentialKeys
-from toolfold.credentials.store import SqliteCredentialStore
-from toolfold.errors import ConfigError
-from toolfold.runtime import Runtime
-from toolfold.store import SessionStore
-from toolfold.store.jobs import SqliteJobStore
-from toolfold.store.sqlite import SqliteSessionStore
-from toolfold.store.sqlite_file import open_private_file
-from toolfold.store.usage import SqliteUsageStore
-from toolfold.users.quotas import SqliteQuotaStore, Window
+from toolfold.core.errors import ConfigError
+from toolfold.runtime.runtime import Runtime
+from toolfold.state.credentials.credential_store import SqliteCredentialStore
+from toolfold.state.credentials.keys import CredentialKeys
+from toolfold.state.store import SessionStore
+from toolfold.state.store.jobs import SqliteJobStore
+from toolfold.state.store.sqlite import SqliteSessionStore
+from toolfold.state.store.sqlite_file import open_private_file
+from toolfold.state.store.usage import SqliteUsageStore
+from toolfold.state.users.quotas import SqliteQuotaStore, Window
 
 
 def _load_no_keys() -> CredentialKeys:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from toolfold.config.servers import McpServerSettings, parse_server_settings
-from toolfold.database import Database, open_database
-from toolfold.sources.mcp import listing_cache, shared_listings
-from toolfold.sources.mcp.listing_cache import ListingCache, serialize_listing
-from toolfold.sources.mcp.shared_listings import SharedListings, compute_listing_key
-from toolfold.sources.mcp.tool_listing import Listing, parse_tools
+from toolfold.config.servers_settings import McpServerSettings, parse_server_settings
+from toolfold.mcp import listing_cache, shared_listings
+from toolfold.mcp.listing_cache import ListingCache, serialize_listing
+from toolfold.mcp.shared_listings import SharedListings, compute_listing_key
+from toolfold.mcp.tool_listing import Listing, parse_tools
+from toolfold.state.database import Database, open_database
 
 SETTINGS = parse_server_settings({"command": "serve", "args": ["notes"]})
 Store = ListingCache | SharedListings

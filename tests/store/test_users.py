@@ -16,14 +16,14 @@ import pytest
 
 from tests.store.test_shared_state import wait_until
 from toolfold.config.record import SettingsRecord
-from toolfold.database import Database, DatabaseUnavailable, open_database
-from toolfold.database.connections import Row
-from toolfold.database.migrations import LATEST, migrate
-from toolfold.errors import ConfigError, UnknownAccount
-from toolfold.gateway.http_app import make_access_policy
-from toolfold.gateway.request_bodies import RequestRefused
-from toolfold.gateway.tokens import SharedTokens, Tokens, TokenStore
-from toolfold.users import FileUserStore, SharedUserStore, UserStore
+from toolfold.core.errors import ConfigError, UnknownAccount
+from toolfold.serving.gateway.client_tokens import SharedTokens, Tokens, TokenStore
+from toolfold.serving.gateway.http_app import make_access_policy
+from toolfold.serving.gateway.request_bodies import RequestRefused
+from toolfold.state.database import Database, DatabaseUnavailable, open_database
+from toolfold.state.database.connections import Row
+from toolfold.state.database.migrations import LATEST, migrate
+from toolfold.state.users import FileUserStore, SharedUserStore, UserStore
 
 ISSUER = "https://id.example.com/realms/one"
 

@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from tests.conftest import RuntimeOpener, recording_tool
-from toolfold.model import Json
-from toolfold.telemetry.event_log import LOGGER_NAME
+from toolfold.core.types import Json
+from toolfold.runtime.telemetry.event_log import LOGGER_NAME
 
 
 def read_lines(caplog: pytest.LogCaptureFixture) -> list[Json]:

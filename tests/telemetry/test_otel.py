@@ -17,11 +17,11 @@ import pytest
 from tests.conftest import RuntimeOpener, recording_tool
 from toolfold import Runtime, ToolCall, build_tool
 from toolfold.agent import Agent
-from toolfold.events import Event, ToolStarted
-from toolfold.model import CallContext, Effect, Json
-from toolfold.providers.errors import ProviderError
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
-from toolfold.store import SqliteSessionStore
+from toolfold.core.events import Event, ToolStarted
+from toolfold.core.types import CallContext, Effect, Json
+from toolfold.models.provider_errors import ProviderError
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply, Step
+from toolfold.state.store import SqliteSessionStore
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra `otel` is not installed")
 
@@ -34,9 +34,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from toolfold.config.telemetry import TelemetrySettings
-from toolfold.telemetry.otel_reader import OtelReader
-from toolfold.telemetry.otlp import EXPORT_TIMEOUT_S, OtlpExport
+from toolfold.config.telemetry_settings import TelemetrySettings
+from toolfold.runtime.telemetry.otel_reader import OtelReader
+from toolfold.runtime.telemetry.otlp import EXPORT_TIMEOUT_S, OtlpExport
 
 USAGE = {"prompt_tokens": 1_000_000, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 0}}
 

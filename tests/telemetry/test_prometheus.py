@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolfold.events import (
+from toolfold.core.events import (
     ApprovalAnswered,
     EventBus,
     IndexUpdated,
@@ -11,7 +11,7 @@ from toolfold.events import (
     ToolsSearched,
     Usage,
 )
-from toolfold.telemetry.prometheus import PrometheusMetrics
+from toolfold.runtime.telemetry.prometheus import PrometheusMetrics
 
 
 def finish_call(*, ok: bool = True, refused: bool = False, duration_s: float = 0.02) -> ToolFinished:

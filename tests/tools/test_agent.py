@@ -8,8 +8,8 @@ import pytest
 from tests.conftest import RuntimeOpener
 from toolfold import Runtime
 from toolfold.agent import LocalAgent
-from toolfold.model import Json
-from toolfold.tools.agent import NOBODY_CAN_ANSWER
+from toolfold.core.types import Json
+from toolfold.tools.builtin.agent import NOBODY_CAN_ANSWER
 
 NAMES = ("todo", "memory", "session_search", "delegate_task", "clarify")
 FITTING: dict[str, Json] = {

@@ -19,10 +19,10 @@ import pytest
 from tests.conftest import RuntimeOpener
 from tests.internet.web_server import Page, Request, WebServer, run_web_server
 from toolfold import Runtime, Session
-from toolfold.config.web import BrowserSettings
-from toolfold.errors import CallError
-from toolfold.internet.address_policy import AddressPolicy
-from toolfold.internet.browser_pool import BrowserPool
+from toolfold.config.web_settings import BrowserSettings
+from toolfold.core.errors import CallError
+from toolfold.tools.internet.address_policy import AddressPolicy
+from toolfold.tools.internet.browser_pool import BrowserPool
 
 LOCAL = {"web": {"private_networks": ["127.0.0.1/32"]}}
 WAIT_TIMEOUT_S = 120.0

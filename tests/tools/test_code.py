@@ -31,11 +31,11 @@ from toolfold import (
     open_runtime,
 )
 from toolfold.agent import LocalAgent
-from toolfold.code_execution.run import _paused
-from toolfold.events import Event, ToolFinished, ToolStarted
-from toolfold.model import CallContext, Caller, Content, Json, Media, Tool, ToolResult
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
-from toolfold.store import SqliteSessionStore
+from toolfold.core.events import Event, ToolFinished, ToolStarted
+from toolfold.core.types import CallContext, Caller, Content, Json, Media, Tool, ToolResult
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply, Step
+from toolfold.state.store import SqliteSessionStore
+from toolfold.tools.code_execution.code_run import _paused
 
 BUILTIN = ["code_execution", "file", "terminal"]
 TOOLSETS = [*BUILTIN, "harbour"]

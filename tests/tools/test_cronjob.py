@@ -19,13 +19,13 @@ from toolfold import Answer, ApprovalRequest, Runtime, ToolCall, ToolResult, ope
 from toolfold.agent import Agent
 from toolfold.agent.scheduler import Scheduler
 from toolfold.config import load_config
-from toolfold.gateway.job_clients import limit_jobs_by_token
-from toolfold.gateway.tokens import Tokens
-from toolfold.model import Approver, Caller
-from toolfold.providers.reply import ModelRequest
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
-from toolfold.scheduled_jobs import describe_job, describe_run
-from toolfold.store.jobs import CLAIM_LIFETIME_S, Job, Run
+from toolfold.core.types import Approver, Caller
+from toolfold.models.reply import ModelRequest
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply, Step
+from toolfold.serving.gateway.client_tokens import Tokens
+from toolfold.serving.gateway.job_clients import limit_jobs_by_token
+from toolfold.state.store.jobs import CLAIM_LIFETIME_S, Job, Run
+from toolfold.tools.scheduled_jobs import describe_job, describe_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*imghdr.*:DeprecationWarning")
 

@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 
 from tests.environments.test_kills import children
 from tests.thorough import count_examples
-from toolfold.errors import CallError
-from toolfold.files import Workspace, search
-from toolfold.model import CallContext, Effect, Json, Tool
-from toolfold.tools import Services, file
+from toolfold.core.errors import CallError
+from toolfold.core.types import CallContext, Effect, Json, Tool
+from toolfold.tools.builtin import Services, file
+from toolfold.tools.files import Workspace
+from toolfold.tools.files import file_search as search
 
 Call = Callable[..., Any]
 TIME_LIMIT_S = 60.0

@@ -20,8 +20,8 @@ from tests.internet.web_server import Page, Request, WebServer, run_web_server
 from toolfold import Answer, ApprovalRequest, Runtime, ToolCall, ToolResult, open_runtime
 from toolfold.agent import Agent
 from toolfold.config import load_config
-from toolfold.model import Approver, Json
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
+from toolfold.core.types import Approver, Json
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply
 
 websockets = pytest.importorskip("websockets", reason="needs the package websockets")
 

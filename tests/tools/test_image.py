@@ -15,7 +15,7 @@ from tests.internet.web_server import Page, WebServer, run_web_server
 from toolfold import Answer, Runtime, ToolCall, ToolResult, open_runtime
 from toolfold.agent import Agent
 from toolfold.config import load_config
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply
 
 PNG = b"\x89PNG\r\n\x1a\n rest of the image"
 ENCODED = base64.b64encode(PNG).decode()

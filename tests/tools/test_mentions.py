@@ -10,8 +10,8 @@ import pytest
 
 from tests.tools.tool_examples import open_everything
 from toolfold import Runtime
-from toolfold.model import Tool
-from toolfold.turn.assembly import render_definitions
+from toolfold.core.types import Tool
+from toolfold.selection.turn.assembly import render_definitions
 
 ORDINARY_WORDS = re.compile(r"\b(?:a|an|the|of|pseudo)[ -](?:process|terminal|patch)\b(?! tool)")
 

@@ -16,7 +16,7 @@ from tests.conftest import RuntimeOpener
 from tests.internet.web_server import Page, WebServer, run_web_server
 from toolfold import Answer, ApprovalRequest, Runtime, open_runtime
 from toolfold.config import load_config
-from toolfold.model import Approver
+from toolfold.core.types import Approver
 
 pytest.importorskip("apprise", reason="needs the package apprise")
 

@@ -16,8 +16,8 @@ from tests.providers.aimock import serve_aimock
 from toolfold import Answer, Runtime, ToolCall, ToolResult, open_runtime
 from toolfold.agent import Agent
 from toolfold.config import load_config
-from toolfold.model import Approver, Json
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
+from toolfold.core.types import Approver, Json
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.skipif(
     not (find_spec("openai") and find_spec("anthropic")),

@@ -11,7 +11,7 @@ import pytest
 from tests.tools.tool_examples import make_settings
 from toolfold import Answer, ApprovalRequest, Runtime, open_runtime
 from toolfold.config import load_config
-from toolfold.model import CallContext, Json
+from toolfold.core.types import CallContext, Json
 
 SECRET = "s3cret-value-of-this-machine"
 

@@ -19,10 +19,10 @@ from tests.internet.web_server import Page, Request, WebServer, run_web_server
 from toolfold import Answer, ApprovalRequest, Runtime, ToolCall, ToolResult, open_runtime
 from toolfold.agent import Agent
 from toolfold.config import load_config
-from toolfold.model import Approver, Json
-from toolfold.provenance import SERVER_MARK_KB
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
-from toolfold.training.runs import LocalRuns, RunSpec, TrainingFailed, find_metrics
+from toolfold.core.tool_processes import SERVER_MARK_KB
+from toolfold.core.types import Approver, Json
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply
+from toolfold.tools.training.runs import LocalRuns, RunSpec, TrainingFailed, find_metrics
 
 TIMEOUT_S = 120
 TRAIN = """
@@ -216,8 +216,8 @@ def test_file_with_api_keys_of_a_training_run_is_removed_if_the_run_does_not_sta
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, timeout: float
 ) -> None:
     """`true` ends without having started a supervisor; Python does not start within no time."""
-    monkeypatch.setattr("toolfold.training.runs.sys.executable", program)
-    monkeypatch.setattr("toolfold.training.runs.START_TIMEOUT_S", timeout)
+    monkeypatch.setattr("toolfold.tools.training.runs.sys.executable", program)
+    monkeypatch.setattr("toolfold.tools.training.runs.START_TIMEOUT_S", timeout)
     runs = LocalRuns(tmp_path / "runs", max_runs=1)
     with pytest.raises(TrainingFailed, match="did not start in time"):
         runs.start(make_spec(tmp_path, "sleep", "600"))

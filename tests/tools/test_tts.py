@@ -16,8 +16,8 @@ from tests.internet.web_server import Page, WebServer, run_web_server
 from toolfold import Answer, Runtime, ToolCall, ToolResult, open_runtime
 from toolfold.agent import Agent
 from toolfold.config import load_config
-from toolfold.model import Effect
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
+from toolfold.core.types import Effect
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply
 
 needs_espeak = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 WAV = b"RIFF\x24\x00\x00\x00WAVEfmt rest"

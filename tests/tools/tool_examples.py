@@ -17,10 +17,10 @@ from tests.internet.web_server import Page, WebServer, run_web_server
 from toolfold import Answer, Runtime, ToolCall, open_runtime
 from toolfold.agent import Agent, AgentLimits
 from toolfold.config import load_config
-from toolfold.events import Event, ToolFinished
-from toolfold.model import Json
-from toolfold.providers.reply import ModelRequest
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
+from toolfold.core.events import Event, ToolFinished
+from toolfold.core.types import Json
+from toolfold.models.reply import ModelRequest
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply, Step
 
 SELECTED_TOOLS = 8
 """The default of `tools.rag_top_k`: so many tools are selected for a message."""

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from tests.cases import check_cases
-from toolfold.authoring import build_tool
-from toolfold.availability import Availability
 from toolfold.config.settings import ToolsSettings
-from toolfold.errors import BridgeMisuse, CallError, InvalidArguments, OutOfScope
-from toolfold.model import Definition, Json, Source, Tool
-from toolfold.registry import Registry
-from toolfold.retrieval.embedding import Encoder, FunctionEmbedder
-from toolfold.retrieval.need import NeedClassifier
-from toolfold.retrieval.ranking import Ranker
-from toolfold.retrieval.search import Retriever
-from toolfold.sources.catalog import sample_catalog
-from toolfold.turn import Bridge, BridgeAnswers, Disclosure, Grant, Turn, begin_turn
-from toolfold.turn.answers import find_known_signatures
+from toolfold.core.authoring import build_tool
+from toolfold.core.availability import Availability
+from toolfold.core.errors import BridgeMisuse, CallError, InvalidArguments, OutOfScope
+from toolfold.core.registry import Registry
+from toolfold.core.types import Definition, Json, Source, Tool
+from toolfold.selection.retrieval.embedding import Encoder, FunctionEmbedder
+from toolfold.selection.retrieval.need import NeedClassifier
+from toolfold.selection.retrieval.ranking import Ranker
+from toolfold.selection.retrieval.tool_search import Retriever
+from toolfold.selection.turn import Bridge, BridgeAnswers, Disclosure, Grant, Turn, begin_turn
+from toolfold.selection.turn.answers import find_known_signatures
+from toolfold.tools.catalog import sample_catalog
 
 TOPICS = [{"invoice", "bill"}, {"weather", "umbrella"}, {"parcel"}]
 

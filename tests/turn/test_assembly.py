@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from tests.cases import check_cases
-from toolfold.authoring import build_tool
-from toolfold.availability import Availability
-from toolfold.errors import CallError, OutOfScope
-from toolfold.model import Definition, Tool
-from toolfold.registry import Registry, Snapshot
-from toolfold.scope import Scope, Toolsets
-from toolfold.turn import GrantCache, Turn, assemble
-from toolfold.turn.grant import MAX_CACHED_GRANTS
+from toolfold.core.authoring import build_tool
+from toolfold.core.availability import Availability
+from toolfold.core.errors import CallError, OutOfScope
+from toolfold.core.registry import Registry, Snapshot
+from toolfold.core.scope import Scope, Toolsets
+from toolfold.core.types import Definition, Tool
+from toolfold.selection.turn import GrantCache, Turn, assemble
+from toolfold.selection.turn.grant import MAX_CACHED_GRANTS
 
 
 def make_tool(name: str, **options: Any) -> Tool:

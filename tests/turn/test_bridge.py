@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.cases import check_cases
 from tests.thorough import try_examples
-from toolfold.errors import BridgeMisuse, InvalidArguments
-from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, ToolCall
-from toolfold.turn import unwrap
+from toolfold.core.errors import BridgeMisuse, InvalidArguments
+from toolfold.core.types import BRIDGE_CALL, BRIDGE_NAMES, ToolCall
+from toolfold.selection.turn import unwrap
 
 
 def unwrap_call(arguments: Any) -> ToolCall:

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import check_cases
-from toolfold.turn.conversation import (
+from toolfold.selection.turn.notes import CLOSING, OPENING
+from toolfold.selection.turn.recent_messages import (
     MAX_EARLIER_CHARS,
     MAX_USED_TOOLS,
     MAX_USER_TEXTS,
     Conversation,
 )
-from toolfold.turn.notes import CLOSING, OPENING
 
 OPENAI: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},

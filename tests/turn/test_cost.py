@@ -12,11 +12,20 @@ from hypothesis import strategies as st
 
 from tests.cases import check_cases
 from toolfold.config.settings import ToolSearchSettings, ToolsSettings
-from toolfold.retrieval.search import Retriever
-from toolfold.sources.catalog import sample_catalog
-from toolfold.turn import Bridge, BridgeAnswers
-from toolfold.turn.answers import MAX_DESCRIPTION_CHARS
-from toolfold.turn.cost import (
+from toolfold.selection.retrieval.tool_search import Retriever
+from toolfold.selection.turn import Bridge, BridgeAnswers
+from toolfold.selection.turn.answers import MAX_DESCRIPTION_CHARS
+from toolfold.selection.turn.pricing import (
+    PRICES,
+    Bill,
+    ModelCall,
+    Prices,
+    Segment,
+    compute_bill,
+    prices_for,
+    read_prices,
+)
+from toolfold.selection.turn.request_cost import (
     PLACEMENTS,
     STRATEGIES,
     Call,
@@ -32,17 +41,8 @@ from toolfold.turn.cost import (
     measure_tools,
     typical_dialogue,
 )
-from toolfold.turn.pricing import (
-    PRICES,
-    Bill,
-    ModelCall,
-    Prices,
-    Segment,
-    compute_bill,
-    prices_for,
-    read_prices,
-)
-from toolfold.turn.tokens import TokenCounter
+from toolfold.selection.turn.tokens import TokenCounter
+from toolfold.tools.catalog import sample_catalog
 
 PAID = Prices(name="paid", input=4.0, cached_read=0.4, cache_write=5.0, output=20.0, minimum_prefix=100)
 FREE = Prices(name="free", input=4.0, cached_read=1.0, output=20.0, minimum_prefix=100)

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from tests.cases import check_cases
-from toolfold.authoring import build_tool
-from toolfold.availability import Availability
 from toolfold.config.settings import ToolsSettings
-from toolfold.model import Source, Tool
-from toolfold.registry import Registry, Snapshot
-from toolfold.retrieval.search import Retriever
-from toolfold.turn import Bridge, BridgeAnswers, Disclosure, Grant, Turn, begin_turn, count_tokens
-from toolfold.turn.tokens import TokenCounter
-from toolfold.turn.weights import MAX_COUNTED_TOOLS
+from toolfold.core.authoring import build_tool
+from toolfold.core.availability import Availability
+from toolfold.core.registry import Registry, Snapshot
+from toolfold.core.types import Source, Tool
+from toolfold.selection.retrieval.tool_search import Retriever
+from toolfold.selection.turn import Bridge, BridgeAnswers, Disclosure, Grant, Turn, begin_turn, count_tokens
+from toolfold.selection.turn.token_counts import MAX_COUNTED_TOOLS
+from toolfold.selection.turn.tokens import TokenCounter
 
 BRIDGE = ["tool_search", "tool_describe", "tool_call"]
 WORDY = {"description": "word " * 200}
@@ -309,7 +309,7 @@ def log_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.fixture
 def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "toolfold.turn.disclosure")
+    caplog.set_level(logging.INFO, "toolfold.selection.turn.disclosure")
     return caplog
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.model import Json
-from toolfold.providers import DIALECTS, DialectName, get_dialect
-from toolfold.turn.notes import Note, Notes
+from toolfold.core.types import Json
+from toolfold.models import DIALECTS, DialectName, get_dialect
+from toolfold.selection.turn.notes import Note, Notes
 
 NOTE = Note("<tools>\nsend_mail(to: string)\n</tools>", lines=frozenset({"send_mail"}))
 PARTS = st.lists(st.builds(lambda text: {"type": "text", "text": text}, st.text()), max_size=3)

@@ -17,23 +17,23 @@ from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from tests.thorough import try_examples
 from toolfold import sample_catalog
-from toolfold.authoring import build_tool
-from toolfold.availability import Availability
 from toolfold.config.settings import ToolsSettings
-from toolfold.model import BRIDGE_NAMES, Definition, Json, Media, Tool, ToolResult
-from toolfold.providers import DIALECTS, DialectName, get_dialect, is_user_message
-from toolfold.registry import Registry
-from toolfold.retrieval.search import Retriever
-from toolfold.session import Session
-from toolfold.turn import Bridge, BridgeAnswers, Conversation, Grant, Turn, begin_turn
-from toolfold.turn.cost import Placement
-from toolfold.turn.placement import (
+from toolfold.core.authoring import build_tool
+from toolfold.core.availability import Availability
+from toolfold.core.registry import Registry
+from toolfold.core.types import BRIDGE_NAMES, Definition, Json, Media, Tool, ToolResult
+from toolfold.models import DIALECTS, DialectName, get_dialect, is_user_message
+from toolfold.runtime.session import Session
+from toolfold.selection.retrieval.tool_search import Retriever
+from toolfold.selection.turn import Bridge, BridgeAnswers, Conversation, Grant, Turn, begin_turn
+from toolfold.selection.turn.placement import (
     MAX_TAIL_CHARS,
     DefinitionCache,
     PlacementPolicy,
     Request,
     SessionPlacement,
 )
+from toolfold.selection.turn.request_cost import Placement
 
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 BRIDGE = ["tool_search", "tool_describe", "tool_call"]
@@ -695,8 +695,8 @@ def test_tools_referenced_by_an_anthropic_search_result_are_sent_while_the_resul
 def test_anthropic_request_lists_all_current_tools_after_many_tools_were_added_and_removed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("toolfold.turn.placement.MAX_TOOLS", 70)
-    monkeypatch.setattr("toolfold.turn.placement.MAX_KEPT_DEFINITIONS", 3)
+    monkeypatch.setattr("toolfold.selection.turn.placement.MAX_TOOLS", 70)
+    monkeypatch.setattr("toolfold.selection.turn.placement.MAX_KEPT_DEFINITIONS", 3)
     placement_session = PlacementSession(form="anthropic")
     for number in range(20):
         placement_session.registry.add(tool(f"z_{number}"))
@@ -708,7 +708,7 @@ def test_anthropic_request_lists_all_current_tools_after_many_tools_were_added_a
 def test_anthropic_request_describes_tools_beyond_the_maximum_number_of_tools_as_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("toolfold.turn.placement.MAX_TOOLS", 20)  # with 10,000 it takes ten seconds
+    monkeypatch.setattr("toolfold.selection.turn.placement.MAX_TOOLS", 20)  # with 10,000 it takes ten seconds
     request = PlacementSession(form="anthropic").send([user("One")], "tool_59", native=True)
     assert len(request.tools) == 20
     found = json.dumps({"matches": [{"name": "tool_59"}]})

@@ -11,12 +11,12 @@ import pytest
 
 from tests.conftest import RuntimeOpener
 from toolfold import Runtime
-from toolfold.dashboard.playground import explain_message
-from toolfold.model import BRIDGE_NAMES, Json, ToolCall, ToolResult
-from toolfold.providers import DIALECTS, DialectName, get_dialect
-from toolfold.sources.catalog import sample_catalog
-from toolfold.turn import Conversation
-from toolfold.turn.placement import Request
+from toolfold.core.types import BRIDGE_NAMES, Json, ToolCall, ToolResult
+from toolfold.models import DIALECTS, DialectName, get_dialect
+from toolfold.selection.turn import Conversation
+from toolfold.selection.turn.placement import Request
+from toolfold.serving.dashboard.playground_routes import explain_message
+from toolfold.tools.catalog import sample_catalog
 
 BUILTIN = {"write_file", "patch", "todo", "memory", "execute_code", "clarify", "terminal", "read_file"}
 QUESTION = "Where is the parcel that we sent to Lisbon?"

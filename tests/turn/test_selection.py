@@ -15,20 +15,29 @@ from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from tests.thorough import try_examples
 from toolfold import Runtime, Session
-from toolfold.authoring import build_tool
-from toolfold.availability import Availability
 from toolfold.config.settings import ToolsSettings
-from toolfold.errors import OutOfScope
-from toolfold.model import Tool, freeze
-from toolfold.registry import Registry
-from toolfold.retrieval.embedding import FunctionEmbedder
-from toolfold.retrieval.search import Retriever
-from toolfold.sources.catalog import sample_catalog
-from toolfold.turn import Conversation, Disclosure, Grant, Selection, Selector, Turn, begin_turn
-from toolfold.turn.companions import find_companions
-from toolfold.turn.selection import BRIDGE, COMPANION, FITS, FITTED, MAX_REUSED_TOOLS, NAMED, TOO_LARGE, USED
-from toolfold.turn.tokens import count_tokens
-from toolfold.turn.weights import ToolTokenCounts
+from toolfold.core.authoring import build_tool
+from toolfold.core.availability import Availability
+from toolfold.core.errors import OutOfScope
+from toolfold.core.registry import Registry
+from toolfold.core.types import Tool, freeze
+from toolfold.selection.retrieval.embedding import FunctionEmbedder
+from toolfold.selection.retrieval.tool_search import Retriever
+from toolfold.selection.turn import Conversation, Disclosure, Grant, Selection, Selector, Turn, begin_turn
+from toolfold.selection.turn.companions import find_companions
+from toolfold.selection.turn.selection import (
+    BRIDGE,
+    COMPANION,
+    FITS,
+    FITTED,
+    MAX_REUSED_TOOLS,
+    NAMED,
+    TOO_LARGE,
+    USED,
+)
+from toolfold.selection.turn.token_counts import ToolTokenCounts
+from toolfold.selection.turn.tokens import count_tokens
+from toolfold.tools.catalog import sample_catalog
 
 
 def tool(name: str, description: str, **options: Any) -> Tool:
@@ -445,7 +454,7 @@ class FailingRetriever(Retriever):
 
 class TestForcedSearch:
     def disclosed(self, tools: Sequence[Tool], **settings: Any) -> Turn:
-        from toolfold.turn import Bridge, BridgeAnswers
+        from toolfold.selection.turn import Bridge, BridgeAnswers
 
         harness = SelectionHarness(tools, retriever=FailingRetriever(None, None, None))
         given = ToolsSettings(selection="hybrid", pinned=(), **settings)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.cases import check_cases
 from tests.thorough import try_examples
 from toolfold import sample_catalog
-from toolfold.model import Tool, freeze
-from toolfold.turn.signature import MAX_SIGNATURE_CHARS, signature
+from toolfold.core.types import Tool, freeze
+from toolfold.selection.turn.signature import MAX_SIGNATURE_CHARS, signature
 
 
 def render_signature(parameters: Any, name: str = "go") -> str:

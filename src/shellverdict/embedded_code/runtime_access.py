@@ -12,7 +12,7 @@ from collections.abc import Iterator
 __all__ = ["find_runtime_commands"]
 
 # Modules that a program does not need in order to use the runtime.
-_ADMINISTRATIVE = frozenset({"__main__", "approval", "cli", "config", "connecting", "gateway", "provenance"})
+_ADMINISTRATIVE = ("__main__", "cli", "config", "core.tool_processes", "safety.approval", "serving.gateway")
 _HARMLESS = frozenset(
     f"toolfold.config.{name}" for name in ("Config", "Paths", "describe", "get", "json_schema", "load")
 )
@@ -23,7 +23,9 @@ def find_runtime_commands(node: ast.AST) -> Iterator[tuple[str, ...]]:
     """Yield commands, as argument lists, that are equivalent to Python code that changes Toolfold itself."""
     for module in _named_modules(node):
         package, _, rest = module.partition(".")
-        is_own = package == "toolfold" and rest.partition(".")[0] in _ADMINISTRATIVE
+        is_own = package == "toolfold" and f"{rest}.".startswith(
+            tuple(f"{each}." for each in _ADMINISTRATIVE)
+        )
         if is_own and module not in _HARMLESS:
             yield "toolfold-code", module
     match node:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolfold.agent.agent import Agent
+    from toolfold.agent.agent_limits import AgentLimits
+    from toolfold.agent.agent_services import LocalAgent
     from toolfold.agent.conversation import TurnResult
-    from toolfold.agent.limits import AgentLimits
-    from toolfold.agent.services import LocalAgent
     from toolfold.agent.todo import Todo, TodoList
 
 __all__ = ["Agent", "AgentLimits", "LocalAgent", "Todo", "TodoList", "TurnResult"]
 
 _MODULES = {
     "Agent": "agent",
-    "AgentLimits": "limits",
-    "LocalAgent": "services",
+    "AgentLimits": "agent_limits",
+    "LocalAgent": "agent_services",
     "Todo": "todo",
     "TodoList": "todo",
     "TurnResult": "conversation",

@@ -9,23 +9,23 @@ from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from types import TracebackType
 
+from toolfold.agent.agent_limits import AgentLimits
 from toolfold.agent.conversation import AgentConversation, AgentDeps, TurnResult
-from toolfold.agent.limits import AgentLimits
 from toolfold.agent.memory import FILE_NAME as MEMORY_FILE
 from toolfold.agent.memory import Memory
 from toolfold.agent.prompt import build_system_prompt
-from toolfold.authoring import ToolLike, as_tool
 from toolfold.config import Config
-from toolfold.database import Database, open_database
-from toolfold.errors import ConfigError, NameTaken
-from toolfold.model import Approver, Asker, GrantLimit
-from toolfold.providers.client import ModelClient
-from toolfold.providers.models import ModelName, build_client, parse_model_name
-from toolfold.runtime import Runtime, open_runtime
-from toolfold.scope import ALL, TOOL_RULE
-from toolfold.session import Session
-from toolfold.skills import open_skill_library
-from toolfold.store import SessionRecord, SessionStore, SqliteSessionStore
+from toolfold.core.authoring import ToolLike, as_tool
+from toolfold.core.errors import ConfigError, NameTaken
+from toolfold.core.scope import ALL, TOOL_RULE
+from toolfold.core.types import Approver, Asker, GrantLimit
+from toolfold.models.client import ModelClient
+from toolfold.models.model_names import ModelName, build_client, parse_model_name
+from toolfold.runtime.runtime import Runtime, open_runtime
+from toolfold.runtime.session import Session
+from toolfold.state.database import Database, open_database
+from toolfold.state.store import SessionRecord, SessionStore, SqliteSessionStore
+from toolfold.tools.skill_files import open_skill_library
 
 STORE_FILE = "sessions.db"
 MEMORY_TOOLSET = "memory"
@@ -40,7 +40,7 @@ def open_store(config: Config, database: Database | None = None) -> SessionStore
     `database` is that database if it is open already; closing the store does not close it.
     """
     if used := database or open_database(config.store):
-        from toolfold.store.postgres import PostgresSessionStore
+        from toolfold.state.store.postgres import PostgresSessionStore
 
         return PostgresSessionStore(used, owns_database=database is None)
     return SqliteSessionStore(config.paths.state_dir / STORE_FILE)

@@ -10,12 +10,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from toolfold.agent.convert import read_calls, read_results
-from toolfold.model import Json
-from toolfold.providers import Dialect
-from toolfold.providers.dialect import arguments_text
-from toolfold.providers.errors import ProviderError
-from toolfold.store import MessageRecord
-from toolfold.turn.tokens import TokenCounter, compact
+from toolfold.core.types import Json
+from toolfold.models import Dialect
+from toolfold.models.dialect import arguments_text
+from toolfold.models.provider_errors import ProviderError
+from toolfold.selection.turn.tokens import TokenCounter, compact
+from toolfold.state.store import MessageRecord
 
 log = logging.getLogger(__name__)
 

@@ -16,23 +16,23 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from toolfold.agent.agent_limits import AgentLimits, TurnBudget
+from toolfold.agent.agent_services import AgentTools
 from toolfold.agent.convert import convert_history
 from toolfold.agent.history import SessionHistory
-from toolfold.agent.limits import AgentLimits, TurnBudget
 from toolfold.agent.loop import ModelSetup, TurnLoop
 from toolfold.agent.memory import Memory
 from toolfold.agent.prompt import build_system_prompt
-from toolfold.agent.services import AgentTools
-from toolfold.errors import CallError, ToolfoldError, error_message
-from toolfold.events import Event, StopReason, TurnFinished, TurnStarted, Usage
-from toolfold.model import Approver, Asker, Json
-from toolfold.providers import get_dialect
-from toolfold.providers.client import ModelClient
-from toolfold.providers.model_table import default_output_tokens
-from toolfold.providers.models import ModelName, find_context_tokens, find_published_context
-from toolfold.runtime import Runtime
-from toolfold.session import Session
-from toolfold.store import SessionInUse, SessionRecord, SessionStore
+from toolfold.core.errors import CallError, ToolfoldError, error_message
+from toolfold.core.events import Event, StopReason, TurnFinished, TurnStarted, Usage
+from toolfold.core.types import Approver, Asker, Json
+from toolfold.models import get_dialect
+from toolfold.models.client import ModelClient
+from toolfold.models.model_names import ModelName, find_context_tokens, find_published_context
+from toolfold.models.model_table import default_output_tokens
+from toolfold.runtime.runtime import Runtime
+from toolfold.runtime.session import Session
+from toolfold.state.store import SessionInUse, SessionRecord, SessionStore
 
 log = logging.getLogger(__name__)
 

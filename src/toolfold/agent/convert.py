@@ -10,11 +10,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from toolfold.model import Json, ToolCall, ToolResult
-from toolfold.providers import Dialect
-from toolfold.providers.dialect import select_mappings
-from toolfold.providers.reply import text_of
-from toolfold.store import MessageRecord
+from toolfold.core.types import Json, ToolCall, ToolResult
+from toolfold.models import Dialect
+from toolfold.models.dialect import select_mappings
+from toolfold.models.reply import text_of
+from toolfold.state.store import MessageRecord
 
 
 def convert_history(entries: Sequence[MessageRecord], old: Dialect, new: Dialect) -> list[MessageRecord]:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from toolfold.agent.store_thread import StoreThread
-from toolfold.model import Json, ToolCall, ToolResult
-from toolfold.providers import Dialect, is_notice, is_user_message
-from toolfold.providers.dialect import NOTICE_OPENING
-from toolfold.providers.reply import Reply
-from toolfold.results import render
-from toolfold.store import CallRecord, MessageRecord, SessionRecord, SessionStore
+from toolfold.core.types import Json, ToolCall, ToolResult
+from toolfold.models import Dialect, is_notice, is_user_message
+from toolfold.models.dialect import NOTICE_OPENING
+from toolfold.models.reply import Reply
+from toolfold.runtime.results import render
+from toolfold.state.store import CallRecord, MessageRecord, SessionRecord, SessionStore
 
 UNKNOWN_OUTCOME = (
     "The run was interrupted while this tool was working. It may have completed, partly or fully:"

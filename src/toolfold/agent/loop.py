@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from toolfold.agent.agent_limits import FailureCounter, TurnBudget
 from toolfold.agent.compression import (
     KEPT_SHARE,
     WriteTranscript,
@@ -21,9 +22,8 @@ from toolfold.agent.compression import (
 )
 from toolfold.agent.drafts import DraftWriter
 from toolfold.agent.history import SessionHistory
-from toolfold.agent.limits import FailureCounter, TurnBudget
-from toolfold.errors import CallError
-from toolfold.events import (
+from toolfold.core.errors import CallError
+from toolfold.core.events import (
     ContextCompressed,
     Event,
     ModelReplied,
@@ -33,18 +33,18 @@ from toolfold.events import (
     ThinkingReceived,
     ToolsSelected,
 )
-from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Json, ToolCall, ToolResult
-from toolfold.providers.client import ModelClient, ReplyStream, RetryPolicy, call_model
-from toolfold.providers.errors import ProviderError
-from toolfold.providers.model_table import default_output_tokens
-from toolfold.providers.reply import Delta, ModelRequest, Reply, TextDelta
-from toolfold.results import render
-from toolfold.session import Session
-from toolfold.turn import unwrap
-from toolfold.turn.placement import Request
-from toolfold.turn.pricing import cost_of_call, find_prices
-from toolfold.turn.tokens import TokenCounter, compact, tokenizer_for
-from toolfold.validation import parse_arguments
+from toolfold.core.types import BRIDGE_CALL, BRIDGE_NAMES, Json, ToolCall, ToolResult
+from toolfold.core.validation import parse_arguments
+from toolfold.models.client import ModelClient, ReplyStream, RetryPolicy, call_model
+from toolfold.models.model_table import default_output_tokens
+from toolfold.models.provider_errors import ProviderError
+from toolfold.models.reply import Delta, ModelRequest, Reply, TextDelta
+from toolfold.runtime.results import render
+from toolfold.runtime.session import Session
+from toolfold.selection.turn import unwrap
+from toolfold.selection.turn.placement import Request
+from toolfold.selection.turn.pricing import cost_of_call, find_prices
+from toolfold.selection.turn.tokens import TokenCounter, compact, tokenizer_for
 
 log = logging.getLogger(__name__)
 

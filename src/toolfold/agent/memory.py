@@ -11,8 +11,8 @@ import threading
 from pathlib import Path
 
 from toolfold.config.atomic import lock_directory, make_private_directory, replace_file
-from toolfold.errors import CallError
-from toolfold.model import Json
+from toolfold.core.errors import CallError
+from toolfold.core.types import Json
 
 FILE_NAME = "memory.md"
 MAX_FACT_CHARS = 500

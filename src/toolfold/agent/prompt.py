@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from toolfold.config import Config
-from toolfold.config.trust import is_still_trusted
-from toolfold.skills import Skill
-from toolfold.sources.mcp.scan import find_injections
-from toolfold.visible_text import remove_invisible
+from toolfold.config.project_trust import is_still_trusted
+from toolfold.core.invisible_characters import remove_invisible
+from toolfold.mcp.scan import find_injections
+from toolfold.tools.skill_files import Skill
 
 INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
 MAX_INSTRUCTION_CHARS = 16_000

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 
-from toolfold.errors import CallError
-from toolfold.loops import MAX_CHECK_THREADS, CallTimeout, EventLoops
-from toolfold.model import Asker, Json, UserQuestion, make_encodable
-from toolfold.tools.agent import NO_ANSWER_ADVICE, NOBODY_CAN_ANSWER
+from toolfold.core.errors import CallError
+from toolfold.core.loops import MAX_CHECK_THREADS, CallTimeout, EventLoops
+from toolfold.core.types import Asker, Json, UserQuestion, make_encodable
+from toolfold.tools.builtin.agent import NO_ANSWER_ADVICE, NOBODY_CAN_ANSWER
 
 log = logging.getLogger(__name__)
 

@@ -19,16 +19,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolfold.agent.agent import Agent
+from toolfold.agent.agent_limits import AgentLimits
 from toolfold.agent.conversation import TurnResult
-from toolfold.agent.limits import AgentLimits
 from toolfold.config import Config
 from toolfold.config.load import reload_config
-from toolfold.errors import ToolfoldError, error_message
-from toolfold.model import Answer, ApprovalRequest, GrantLimit
-from toolfold.providers.client import ModelClient
-from toolfold.runtime import Runtime, open_runtime
-from toolfold.scheduled_jobs import JobRejected, ScheduledJobs
-from toolfold.store.jobs import Job, Run, RunState
+from toolfold.core.errors import ToolfoldError, error_message
+from toolfold.core.types import Answer, ApprovalRequest, GrantLimit
+from toolfold.models.client import ModelClient
+from toolfold.runtime.runtime import Runtime, open_runtime
+from toolfold.state.store.jobs import Job, Run, RunState
+from toolfold.tools.scheduled_jobs import JobRejected, ScheduledJobs
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from toolfold.store import SessionStore
+from toolfold.state.store import SessionStore
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from toolfold.errors import CallError
-from toolfold.model import Json
+from toolfold.core.errors import CallError
+from toolfold.core.types import Json
 
 MAX_ITEMS = 200
 

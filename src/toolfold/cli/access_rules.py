@@ -11,16 +11,16 @@ import click
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import NotFound, escape_text, print_line, print_note, print_warning
 from toolfold.cli.server_commands import unknown_server_error
-from toolfold.errors import UnknownToolset, closest_names, did_you_mean
-from toolfold.model import MCP_PREFIX
-from toolfold.naming import matches_pattern
-from toolfold.users import Team, User
-from toolfold.users.access_changes import describe_access_changes
-from toolfold.users.directory import KEY_RULE, MODEL_RULE, RULE_PREFIXES, select_tool_rules
+from toolfold.core.errors import UnknownToolset, closest_names, did_you_mean
+from toolfold.core.naming import matches_pattern
+from toolfold.core.types import MCP_PREFIX
+from toolfold.state.users import Team, User
+from toolfold.state.users.access_changes import describe_access_changes
+from toolfold.state.users.directory import KEY_RULE, MODEL_RULE, RULE_PREFIXES, select_tool_rules
 
 if TYPE_CHECKING:
     from toolfold.config import Config
-    from toolfold.users import Directory
+    from toolfold.state.users import Directory
 
 MAX_SHOWN_USERS = 10
 Account = TypeVar("Account", User, Team)
@@ -221,7 +221,7 @@ def require_known_rules(invocation: Invocation, rules: tuple[str, ...]) -> dict[
 
 
 def _require_known_provider(config: Config, name: str) -> None:
-    from toolfold.providers.models import known_providers
+    from toolfold.models.model_names import known_providers
 
     providers = known_providers(config)
     if name not in providers:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from toolfold.events import (
+from toolfold.core.events import (
     ContextCompressed,
     Event,
     ModelRetried,
@@ -23,7 +23,7 @@ from toolfold.events import (
     ToolStarted,
     TurnFinished,
 )
-from toolfold.visible_text import remove_invisible
+from toolfold.core.invisible_characters import remove_invisible
 
 __all__ = [
     "ActivityLine",

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from toolfold.agent import Agent, AgentLimits
     from toolfold.cli.app import Invocation
     from toolfold.config import Config
-    from toolfold.model import Asker
-    from toolfold.providers.client import ModelClient
-    from toolfold.runtime import Runtime
-    from toolfold.store import SessionRecord, SessionStore
+    from toolfold.core.types import Asker
+    from toolfold.models.client import ModelClient
+    from toolfold.runtime.runtime import Runtime
+    from toolfold.state.store import SessionRecord, SessionStore
 
 LAST_SESSION = "last"
 MAX_LISTED_SESSIONS = 1_000
@@ -137,7 +137,7 @@ def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _choose_local_model(model: str) -> str:
-    from toolfold.providers.local import DEFAULT_MODEL, PROVIDER_NAME
+    from toolfold.models.local_models import DEFAULT_MODEL, PROVIDER_NAME
 
     if model:
         raise click.UsageError("--local already chooses a model: use either --local or --model")

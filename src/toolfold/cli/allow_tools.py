@@ -11,13 +11,13 @@ import click
 
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import NotFound, escape_text, format_count, print_line
-from toolfold.errors import closest_names, did_you_mean
+from toolfold.core.errors import closest_names, did_you_mean
 
 if TYPE_CHECKING:
     from toolfold.config import Config
-    from toolfold.config.allowed_tools import AllowedTool
-    from toolfold.model import Tool
-    from toolfold.registry import Snapshot
+    from toolfold.config.allowed_tool_entries import AllowedTool
+    from toolfold.core.registry import Snapshot
+    from toolfold.core.types import Tool
 
 _DECLARATIONS = {
     "destructive": "can destroy data",
@@ -64,7 +64,7 @@ def offer_to_allow(
 
     `tools` are the names of the destructive tools, if known.
     """
-    from toolfold.approval.allowed_tools import build_allowed_tools
+    from toolfold.safety.approval.allowed_tools import build_allowed_tools
 
     command = f"toolfold approvals allow {' '.join(servers)}"
     if tools and not quiet:
@@ -100,7 +100,7 @@ def _confirm_destructive() -> bool:
 
 def _split_effect(target: str) -> tuple[str, str]:
     """Return the name and the effect of NAME:EFFECT; the effect is empty if it is not given."""
-    from toolfold.config.allowed_tools import DECLARED_EFFECTS
+    from toolfold.config.allowed_tool_entries import DECLARED_EFFECTS
 
     name, colon, effect = target.partition(":")
     if colon and effect not in DECLARED_EFFECTS:
@@ -113,8 +113,8 @@ def _split_effect(target: str) -> tuple[str, str]:
 def _find_target(
     config: Config, snapshot: Snapshot, name: str, effect: str, client: str, in_project: bool
 ) -> AllowedTool:
-    from toolfold.config.allowed_tools import DECLARED_EFFECTS
-    from toolfold.model import MCP_SOURCE, Effect
+    from toolfold.config.allowed_tool_entries import DECLARED_EFFECTS
+    from toolfold.core.types import MCP_SOURCE, Effect
 
     if name in config.mcp.servers:
         return _make_entry(config, "server", name, name, effect, client, in_project)
@@ -149,8 +149,8 @@ def _make_entry(
 
     Without `effect`, it covers the default one.
     """
-    from toolfold.approval.allowed_tools import is_own_server
-    from toolfold.config.allowed_tools import DECLARED_EFFECTS, AllowedTool
+    from toolfold.config.allowed_tool_entries import DECLARED_EFFECTS, AllowedTool
+    from toolfold.safety.approval.allowed_tools import is_own_server
 
     effect = effect or DECLARED_EFFECTS[0]
     if in_project or (server and not is_own_server(config, server)):

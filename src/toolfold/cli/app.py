@@ -17,14 +17,14 @@ import click
 from toolfold import __version__
 from toolfold.cli.output import EXIT_NOT_FOUND, escape_text, print_note, print_warning
 from toolfold.cli.restrictions import restrict_command
-from toolfold.errors import ConfigError, StartedByTool, ToolfoldError, UnknownAccount, UnknownToolset
-from toolfold.provenance import find_tool_call
+from toolfold.core.errors import ConfigError, StartedByTool, ToolfoldError, UnknownAccount, UnknownToolset
+from toolfold.core.tool_processes import find_tool_call
 
 if TYPE_CHECKING:
     from toolfold.config import Config, Paths
     from toolfold.config.record import SettingsRecord
-    from toolfold.redaction import Redaction
-    from toolfold.runtime import Runtime
+    from toolfold.runtime.runtime import Runtime
+    from toolfold.safety.redaction import Redaction
 
 EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_INTERRUPTED = 1, 3, 130
 MAX_HELP_COLUMNS = 100
@@ -111,7 +111,7 @@ class Invocation:
         Its tools have the names that clients of the gateway see. The search index is built on demand, unless
         `build_index` is given.
         """
-        from toolfold.runtime import open_runtime
+        from toolfold.runtime.runtime import open_runtime
 
         config = self.load_config()
         with redirect_stdout(sys.stderr):  # plugins may print; keep that out of --json output
@@ -157,8 +157,8 @@ class _StderrHandler(logging.Handler):
 
 def _start_logging(config: Config) -> Redaction:
     """Set up logging so that secrets are removed from all log records."""
-    from toolfold.redaction import Redaction
-    from toolfold.redaction.logs import (
+    from toolfold.safety.redaction import Redaction
+    from toolfold.safety.redaction.logs import (
         MAX_RECORD_CHARS,
         JsonFormatter,
         RedactingFormatter,
@@ -174,7 +174,7 @@ def _start_logging(config: Config) -> Redaction:
         handler.setFormatter(RedactingFormatter(f"%(levelname)s{by}: %(message)s", redact))
     logging.basicConfig(level=config.log_level.upper(), handlers=[handler])
     if config.telemetry.log_events:  # whatever the level of other messages is
-        from toolfold.telemetry.event_log import LOGGER_NAME
+        from toolfold.runtime.telemetry.event_log import LOGGER_NAME
 
         logging.getLogger(LOGGER_NAME).setLevel(logging.INFO)
     redact_uncaught_exceptions(redact)
@@ -276,7 +276,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _print_error(problem: str, code: int) -> int:
-    from toolfold.redaction import Redaction
+    from toolfold.safety.redaction import Redaction
 
     print_note(f"[red]error:[/red] {escape_text(Redaction(max_chars=_MAX_ERROR_CHARS)(problem))}")
     return code

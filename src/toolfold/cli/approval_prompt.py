@@ -16,9 +16,9 @@ import threading
 
 import click
 
-from toolfold.approval.answer_texts import explain_answer
-from toolfold.approval.safe_text import make_visible, shorten_middle
-from toolfold.model import Answer, ApprovalRequest, Meaning
+from toolfold.core.types import Answer, ApprovalRequest, Meaning
+from toolfold.safety.approval.answer_texts import explain_answer
+from toolfold.safety.approval.safe_text import make_visible, shorten_middle
 
 __all__ = ["ApprovalPrompt", "end_line", "read_line"]
 

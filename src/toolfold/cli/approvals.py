@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
 from toolfold.cli.output import (
     NotFound,
@@ -19,10 +18,11 @@ from toolfold.cli.output import (
     print_warning,
 )
 from toolfold.cli.shared_database import use_database
+from toolfold.safety.approval.safe_text import make_visible, shorten_middle
 
 if TYPE_CHECKING:
-    from toolfold.approval.gate import ApprovalPreview
     from toolfold.config import Config
+    from toolfold.safety.approval.gate import ApprovalPreview
 
 _MAX_CELL_CHARS = 200
 _OUTCOMES = {
@@ -77,8 +77,8 @@ def revoke(invocation: Invocation, entries: tuple[str, ...], all_: bool) -> None
 
     Open runtimes apply the change at the next call.
     """
-    from toolfold.approval.allowed_tools import build_allowed_tools
-    from toolfold.approval.factory import build_allowlist
+    from toolfold.safety.approval.allowed_tools import build_allowed_tools
+    from toolfold.safety.approval.approval_factory import build_allowlist
 
     config = invocation.load_config()
     allowlist, tools = build_allowlist(config), build_allowed_tools(config)
@@ -107,8 +107,8 @@ def allow(invocation: Invocation, targets: tuple[str, ...], in_project: bool, cl
     checks still apply: dangerous commands, protected files, deny rules and changed tools. The entry is
     written to your own settings, and open runtimes apply it at the next call.
     """
-    from toolfold.approval.allowed_tools import build_allowed_tools
     from toolfold.cli.allow_tools import find_targets
+    from toolfold.safety.approval.allowed_tools import build_allowed_tools
 
     config = invocation.load_config()
     found = find_targets(invocation, targets, client=client, in_project=in_project)
@@ -157,7 +157,7 @@ def test(ctx: click.Context, line: str, cwd: str | None, backend: str | None, as
 @click.pass_obj
 def show_log(invocation: Invocation, last: int, session: str | None, refused: bool, as_json: bool) -> None:
     """Show the latest approval decisions."""
-    from toolfold.approval.factory import build_audit
+    from toolfold.safety.approval.approval_factory import build_audit
 
     config = invocation.load_config()
     audit = build_audit(config, use_database(config))
@@ -191,7 +191,7 @@ def show_log(invocation: Invocation, last: int, session: str | None, refused: bo
 
 def describe_allowed(entry: str) -> str:
     """Describe in words the tools and effects that an entry of `approval.allowed_tools` allows."""
-    from toolfold.config.allowed_tools import AllowedTool
+    from toolfold.config.allowed_tool_entries import AllowedTool
 
     allowed = AllowedTool.parse(entry)
     subject = f"the tool {allowed.name}" if allowed.target == "tool" else f"every tool of {allowed.name}"
@@ -202,7 +202,7 @@ def describe_allowed(entry: str) -> str:
 
 def _describe_coverage(entry: str) -> str:
     """Describe in words which commands an entry of the command allow-list allows."""
-    from toolfold.approval.kinds import KIND_PREFIX, RULE_PREFIX, FindingKinds, describe_kind
+    from toolfold.safety.approval.kinds import KIND_PREFIX, RULE_PREFIX, FindingKinds, describe_kind
 
     if entry.startswith(KIND_PREFIX):
         kind = entry.removeprefix(KIND_PREFIX)
@@ -215,7 +215,7 @@ def _describe_coverage(entry: str) -> str:
 
 def _warn_about_unused_entries(config: Config) -> None:
     """Warn about allow-list entries that can never apply, if commands run on the local backend."""
-    from toolfold.approval.factory import ineffective_entries
+    from toolfold.safety.approval.approval_factory import ineffective_entries
 
     if config.terminal.backend != "local":
         return

@@ -12,7 +12,7 @@ from toolfold.cli.output import escape_text, format_count, print_json, print_lin
 from toolfold.cli.shared_database import use_database
 
 if TYPE_CHECKING:
-    from toolfold.approval.hash_chain import ChainReport
+    from toolfold.safety.approval.hash_chain import ChainReport
 
 
 @click.group("audit")
@@ -35,7 +35,7 @@ def verify(invocation: Invocation, known: str, as_json: bool) -> int:
     Note the printed hash elsewhere: with --known, a later check also detects that the newest entries were
     removed, or that the whole log was replaced.
     """
-    from toolfold.approval.factory import build_audit
+    from toolfold.safety.approval.approval_factory import build_audit
 
     config = invocation.load_config()
     audit = build_audit(config, use_database(config))

@@ -10,11 +10,11 @@ import click
 
 from toolfold.cli.app import EXIT_FAILED, Invocation, can_prompt_user
 from toolfold.cli.output import NotFound
-from toolfold.errors import closest_names, did_you_mean
-from toolfold.model import BRIDGE_NAMES
+from toolfold.core.errors import closest_names, did_you_mean
+from toolfold.core.types import BRIDGE_NAMES
 
 if TYPE_CHECKING:
-    from toolfold.runtime import Runtime
+    from toolfold.runtime.runtime import Runtime
 
 
 @click.command("call")

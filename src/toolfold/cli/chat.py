@@ -32,14 +32,14 @@ from toolfold.cli.chat_questions import ChatQuestions
 from toolfold.cli.chat_screen import LiveScreen, PlainScreen, Screen
 from toolfold.cli.output import escape_text, format_count, print_line, print_note
 from toolfold.cli.run import interrupt_on_signals
-from toolfold.errors import ConfigError, ToolfoldError
-from toolfold.events import Event, ToolsSelected, TurnFinished
-from toolfold.provenance import find_tool_call
+from toolfold.core.errors import ConfigError, ToolfoldError
+from toolfold.core.events import Event, ToolsSelected, TurnFinished
+from toolfold.core.tool_processes import find_tool_call
 
 if TYPE_CHECKING:
     from toolfold.agent import Agent
     from toolfold.config import Config
-    from toolfold.store import SessionRecord
+    from toolfold.state.store import SessionRecord
 
 HISTORY_FILE = "chat_history"
 DEMO_DELAY_S = 0.02
@@ -69,7 +69,7 @@ def command(invocation: Invocation, options: AgentOptions, demo: bool) -> int:
 
 def _find_model_problem(config: Config, options: AgentOptions) -> str:
     """Return the reason why the chat's model cannot be used; empty if the model can be used."""
-    from toolfold.providers.models import build_client, parse_model_name
+    from toolfold.models.model_names import build_client, parse_model_name
 
     text = options.model or config.agent.model
     if not text:

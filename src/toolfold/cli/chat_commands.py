@@ -11,12 +11,12 @@ from toolfold.cli.agent_options import find_session
 from toolfold.cli.chat_input import InputEnded
 from toolfold.cli.output import NotFound, escape_text, format_count, print_line, print_table
 from toolfold.cli.transcripts import format_entry, format_time, read_transcript
-from toolfold.errors import ToolfoldError, closest_names, did_you_mean
+from toolfold.core.errors import ToolfoldError, closest_names, did_you_mean
 
 if TYPE_CHECKING:
     from toolfold.cli.chat import Chat
-    from toolfold.events import Usage
-    from toolfold.store import SessionRecord
+    from toolfold.core.events import Usage
+    from toolfold.state.store import SessionRecord
 
 MAX_LISTED_SESSIONS = 10
 MAX_LISTED_TOOLS = 40
@@ -87,7 +87,7 @@ class ChatCommands:
         return self._suggest_models() if command == "/model" else []
 
     def _suggest_models(self) -> list[tuple[str, str]]:
-        from toolfold.providers.models import has_key, known_providers
+        from toolfold.models.model_names import has_key, known_providers
 
         config = self._chat.opener.runtime.config
         used = [record.model for record in self._chat.opener.store.list_sessions(limit=20)]

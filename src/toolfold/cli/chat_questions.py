@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolfold.approval.safe_text import make_line_visible, make_visible, shorten_middle
 from toolfold.cli.approval_prompt import ApprovalPrompt, end_line, read_line
+from toolfold.safety.approval.safe_text import make_line_visible, make_visible, shorten_middle
 
 if TYPE_CHECKING:
     from toolfold.cli.chat_screen import Screen
-    from toolfold.model import Answer, ApprovalRequest, UserQuestion
-    from toolfold.sources.mcp.elicitation_requests import ElicitationReply, ElicitationRequest
+    from toolfold.core.types import Answer, ApprovalRequest, UserQuestion
+    from toolfold.mcp.elicitation_requests import ElicitationReply, ElicitationRequest
 
 
 class ChatQuestions:

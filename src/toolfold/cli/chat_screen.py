@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from toolfold.cli.activity import ActivityLine, CallLines, clean_text, format_selection, format_spending
 from toolfold.cli.chat_markdown import MarkdownStream, clean_tokens
-from toolfold.events import Event, ModelReplied, TextReceived, ThinkingReceived, ToolsSelected, TurnFinished
+from toolfold.core.events import (
+    Event,
+    ModelReplied,
+    TextReceived,
+    ThinkingReceived,
+    ToolsSelected,
+    TurnFinished,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult

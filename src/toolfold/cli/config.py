@@ -20,7 +20,7 @@ from toolfold.cli.output import (
     print_table,
     print_warning,
 )
-from toolfold.errors import ConfigError
+from toolfold.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from toolfold.config import Config
@@ -212,7 +212,7 @@ def schema(as_json: bool) -> None:
 def _print_restart_note(invocation: Invocation, key: str) -> None:
     """Print that running gateways must be restarted, if a changed setting takes effect only then."""
     from toolfold.config.changes import needs_restart
-    from toolfold.gateway.status import read_statuses
+    from toolfold.serving.gateway.status import read_statuses
 
     running = read_statuses(invocation.paths().state_dir / "gateway" / "status")
     if running and needs_restart(key):
@@ -289,7 +289,7 @@ def _template_text() -> str:
 
 def _redact_value(key: str, value: Any) -> Any:
     """Return a setting's value with plain-text secrets redacted."""
-    from toolfold.redaction import Redaction
+    from toolfold.safety.redaction import Redaction
 
     return Redaction(max_chars=_MAX_TEXT_CHARS).redact_setting(
         key.rpartition(".")[2], _without_server_secrets(key, value)
@@ -304,7 +304,7 @@ def _without_server_secrets(key: str, value: Any) -> Any:
         return {name: _without_server_secrets(f"{key}.{name}", each) for name, each in value.items()}
     if path[:2] != ["mcp", "servers"]:
         return plain_value
-    from toolfold.sources.mcp.importing import redact_settings
+    from toolfold.mcp.importing import redact_settings
 
     for name in reversed(path[3:]):
         plain_value = {name: plain_value}

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolfold.approval.safe_text import make_visible
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import escape_text, print_line, print_note
 from toolfold.cli.server_commands import confirm
-from toolfold.redaction import Redaction
+from toolfold.safety.approval.safe_text import make_visible
+from toolfold.safety.redaction import Redaction
 
 if TYPE_CHECKING:
     from toolfold.config.record import PendingChange, SettingsRecord

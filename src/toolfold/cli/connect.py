@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import click
 
-from toolfold.approval.safe_text import make_visible
 from toolfold.cli.app import EXIT_FAILED, Invocation
 from toolfold.cli.connect_changes import (
     format_file_option,
@@ -31,14 +30,15 @@ from toolfold.cli.server_commands import (
     yes_option,
 )
 from toolfold.cli.shared_database import use_database
-from toolfold.errors import ConfigError, join_names
-from toolfold.sources.mcp.importing import CLIENTS
+from toolfold.core.errors import ConfigError, join_names
+from toolfold.mcp.importing import CLIENTS
+from toolfold.safety.approval.safe_text import make_visible
 
 if TYPE_CHECKING:
+    from toolfold.cli.connecting import ChangeLog, ClientFile, FileChange, GatewayAccess, ProgramName
     from toolfold.config import Config
-    from toolfold.connecting import ChangeLog, ClientFile, FileChange, GatewayAccess, ProgramName
-    from toolfold.sources.mcp.importing import ImportCandidate
-    from toolfold.sources.mcp.importing.types import ClientName
+    from toolfold.mcp.importing import ImportCandidate
+    from toolfold.mcp.importing.import_types import ClientName
 
 _MAX_LISTED_SERVERS = 8
 # Variables that decide where the gateway looks for its settings. Not every client passes them on.
@@ -151,7 +151,7 @@ def command(
     --undo restores the file.
     """
     from toolfold.cli.connect_proxy import ProxyOptions, connect_proxy, undo_proxy
-    from toolfold.connecting import ChangeLog, require_client
+    from toolfold.cli.connecting import ChangeLog, require_client
 
     chosen = file.absolute() if file else None
     if proxy:
@@ -179,8 +179,8 @@ def connections_file(config: Config) -> Path:
 
 def gateway_urls(config: Config) -> list[str]:
     """Return the URLs of gateways on this machine: the configured URL, and the URLs in connected programs."""
-    from toolfold.connecting import ChangeLog, find_url
-    from toolfold.gateway.http_app import is_loopback
+    from toolfold.cli.connecting import ChangeLog, find_url
+    from toolfold.serving.gateway.http_app import is_loopback
 
     host = config.gateway.host
     addresses = [f"http://{f'[{host}]' if ':' in host else host}:{config.gateway.port}/mcp"]
@@ -198,7 +198,7 @@ def home_directory(config: Config) -> Path:
 
 def default_file(config: Config, client: ClientName) -> Path:
     """Return the file in which a program stores its user's MCP servers."""
-    from toolfold.sources.mcp.importing import user_config_file
+    from toolfold.mcp.importing import user_config_file
 
     return user_config_file(
         client, home=home_directory(config), platform=sys.platform, environment=config.environment
@@ -206,7 +206,7 @@ def default_file(config: Config, client: ClientName) -> Path:
 
 
 def _validate_options(options: _ConnectOptions, *, undo: bool, keep_changes: bool) -> None:
-    from toolfold.sources.mcp.importing import normalise_server_name
+    from toolfold.mcp.importing import normalise_server_name
 
     if normalise_server_name(options.name) != options.name:
         raise click.UsageError(
@@ -236,7 +236,7 @@ def _validate_undo(*, undo: bool, keep_changes: bool, has_options: bool) -> None
 
 def validate_url(url: str, variable: str) -> None:
     """Raise UsageError if a gateway's URL, or the environment variable with its token, cannot be used."""
-    from toolfold.gateway.http_app import is_loopback
+    from toolfold.serving.gateway.http_app import is_loopback
 
     try:
         parts = urlsplit(url)
@@ -258,7 +258,7 @@ def validate_url(url: str, variable: str) -> None:
 
 def warn_about_missing_token(config: Config, url: str, variable: str) -> None:
     """Print a warning if the gateway at the URL needs a token, but no variable with a token is given."""
-    from toolfold.gateway.tokens import open_tokens
+    from toolfold.serving.gateway.client_tokens import open_tokens
 
     if not url or variable or config.gateway.allow_anonymous:
         return
@@ -271,7 +271,7 @@ def warn_about_missing_token(config: Config, url: str, variable: str) -> None:
 def _connect(
     invocation: Invocation, config: Config, steps: ChangeLog, file: Path, options: _ConnectOptions
 ) -> int:
-    from toolfold.connecting import build_content, build_entry, open_client_file, reopen_client_file
+    from toolfold.cli.connecting import build_content, build_entry, open_client_file, reopen_client_file
 
     warn_about_missing_token(config, options.url, options.token_variable)
     title = CLIENTS[options.client].title
@@ -324,7 +324,7 @@ def _ask_to_move(moving: Sequence[ImportCandidate], title: str) -> bool:
 
 
 def _build_connection(invocation: Invocation, config: Config, options: _ConnectOptions) -> GatewayAccess:
-    from toolfold.connecting import GatewayAccess, add_gateway_path, current_program, gateway_command
+    from toolfold.cli.connecting import GatewayAccess, add_gateway_path, current_program, gateway_command
 
     if options.url:
         return GatewayAccess(url=add_gateway_path(options.url), token_variable=options.token_variable)
@@ -357,7 +357,7 @@ def _select_servers_to_move(
     config: Config, original: ClientFile, way: GatewayAccess, options: _ConnectOptions
 ) -> list[ImportCandidate]:
     """Return the MCP servers in a program's settings that the gateway can start instead of the program."""
-    from toolfold.sources.mcp.importing import build_candidates, is_gateway
+    from toolfold.mcp.importing import build_candidates, is_gateway
 
     answer = original.import_servers(home_directory(config))
     for unusable in answer.rejected:
@@ -377,8 +377,8 @@ def _select_servers_to_move(
 
 
 def _required_variables(config: Config, moving: Sequence[ImportCandidate]) -> tuple[str, ...]:
-    from toolfold.config.servers import parse_server_settings
-    from toolfold.connecting import list_required_variables
+    from toolfold.cli.connecting import list_required_variables
+    from toolfold.config.servers_settings import parse_server_settings
 
     servers = [
         *config.mcp.servers.values(),
@@ -388,7 +388,7 @@ def _required_variables(config: Config, moving: Sequence[ImportCandidate]) -> tu
 
 
 def _candidate_remarks(candidate: ImportCandidate) -> Sequence[str]:
-    from toolfold.sources.mcp.importing import find_literal_secrets
+    from toolfold.mcp.importing import find_literal_secrets
 
     remarks = list(candidate.server.remarks)
     if candidate.is_known:
@@ -414,7 +414,7 @@ def _import_servers(invocation: Invocation, moving: Sequence[ImportCandidate]) -
     Done before the program's file is changed, so that no server is lost if a later step fails.
     """
     from toolfold.config import set_value
-    from toolfold.sources.mcp.importing import find_literal_secrets
+    from toolfold.mcp.importing import find_literal_secrets
 
     new = [each for each in moving if not each.is_known]
     file = invocation.paths().user_file

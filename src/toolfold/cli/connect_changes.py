@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.cli.app import EXIT_FAILED
 from toolfold.cli.output import escape_text, print_line, print_note, print_warning
 from toolfold.cli.server_commands import confirm
-from toolfold.errors import ConfigError
+from toolfold.core.errors import ConfigError
+from toolfold.safety.approval.safe_text import make_visible, shorten_middle
 
 if TYPE_CHECKING:
+    from toolfold.cli.connecting import ChangeLog, ClientFile, FileChange
     from toolfold.config import Config
-    from toolfold.connecting import ChangeLog, ClientFile, FileChange
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 _MAX_LINE_CHARS = 300
@@ -34,7 +34,7 @@ def undo_change(
     config: Config, steps: ChangeLog, step: FileChange | None, *, title: str, yes: bool, keep_changes: bool
 ) -> int:
     """Undo a logged change of a program's file, after the user has seen and confirmed it."""
-    from toolfold.connecting import FileChangedSinceError
+    from toolfold.cli.connecting import FileChangedSinceError
 
     if step is None:
         print_line(f"nothing to undo: {title} was not connected with `toolfold connect`.")
@@ -101,8 +101,8 @@ def print_difference(
     config: Config, original: ClientFile, before: str, after: str, titles: tuple[str, str] | None = None
 ) -> None:
     """Print a unified diff of the program's file with secrets redacted."""
-    from toolfold.connecting import unified_diff
-    from toolfold.redaction import Redaction
+    from toolfold.cli.connecting import unified_diff
+    from toolfold.safety.redaction import Redaction
 
     file = str(original.file)
     titles = titles or ("nothing" if original.data is None else file, file)
@@ -163,7 +163,7 @@ def _merge_sections(entry: Mapping[str, Any], names: Sequence[str]) -> dict[str,
 
 def _secret_values(settings: Mapping[str, Any]) -> Iterator[str]:
     """Yield the values in server settings that must not be displayed."""
-    from toolfold.sources.mcp.importing import redact_settings
+    from toolfold.mcp.importing import redact_settings
 
     shown = redact_settings(settings)
     for section in _SECTIONS:

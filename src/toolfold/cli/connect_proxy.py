@@ -18,11 +18,11 @@ from toolfold.cli.connect_changes import (
 )
 from toolfold.cli.output import escape_text, print_line, print_note, print_warning
 from toolfold.cli.server_commands import confirm
-from toolfold.errors import ConfigError
+from toolfold.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from toolfold.cli.connecting import ChangeLog, ClientFile, FileChange, ModelProgram, ProgramName
     from toolfold.config import Config
-    from toolfold.connecting import ChangeLog, ClientFile, FileChange, ModelProgram, ProgramName
 
 _API_TITLES = {"openai": "OpenAI", "anthropic": "Anthropic"}
 
@@ -42,14 +42,14 @@ class ProxyOptions:
 
 def open_proxy_log(config: Config) -> ChangeLog:
     """Return the log of programs that were connected to the proxy."""
-    from toolfold.connecting import ChangeLog, SettingsEditor
+    from toolfold.cli.connecting import ChangeLog, SettingsEditor
 
     return ChangeLog(config.paths.state_dir / "connected_to_proxy.json", SettingsEditor())
 
 
 def connect_proxy(config: Config, options: ProxyOptions) -> int:
     """Write the proxy's URL to a program's settings file, after the user has confirmed the change."""
-    from toolfold.connecting import ProxyAccess, build_settings_content, find_program, open_settings_file
+    from toolfold.cli.connecting import ProxyAccess, build_settings_content, find_program, open_settings_file
 
     if not config.proxy.enabled:
         raise ConfigError(
@@ -82,7 +82,7 @@ def connect_proxy(config: Config, options: ProxyOptions) -> int:
 
 def undo_proxy(config: Config, options: ProxyOptions, *, keep_changes: bool) -> int:
     """Restore a program's settings file to its content before the program was connected to the proxy."""
-    from toolfold.connecting import find_program
+    from toolfold.cli.connecting import find_program
 
     steps, title = open_proxy_log(config), find_program(options.program).title
     step = steps.last_change(options.program, options.file)
@@ -116,7 +116,7 @@ def _print_result(program: ModelProgram, step: FileChange, options: ProxyOptions
 
 def _print_previous_urls(original: ClientFile, program: ModelProgram, url: str) -> None:
     """Print how to configure the proxy so that it forwards to the URLs that the program used before."""
-    from toolfold.connecting import get_setting
+    from toolfold.cli.connecting import get_setting
 
     for path, api in program.url_settings.items():
         before: Any = get_setting(original.document, path)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.catalogs import FILE, catalog_options, load_extra_tools, sample_files
+from toolfold.cli.catalog_options import FILE, catalog_options, load_extra_tools, sample_files
 from toolfold.cli.output import (
     escape_text,
     format_count,
@@ -25,15 +25,15 @@ from toolfold.cli.plot import CostPanel, draw_dollars, plot_option
 
 if TYPE_CHECKING:
     from toolfold.config.settings import ToolsSettings
-    from toolfold.model import Tool
-    from toolfold.registry import Snapshot
-    from toolfold.retrieval.evaluation import Query
-    from toolfold.retrieval.search import Retriever
-    from toolfold.runtime import Runtime
-    from toolfold.turn import Disclosure
-    from toolfold.turn.cost import Call, Dialogue, DialogueMessage, DialogueTurn, ToolSizes
-    from toolfold.turn.pricing import Bill, Prices
-    from toolfold.turn.tokens import TokenCounter
+    from toolfold.core.registry import Snapshot
+    from toolfold.core.types import Tool
+    from toolfold.runtime.runtime import Runtime
+    from toolfold.selection.retrieval.ranking_metrics import Query
+    from toolfold.selection.retrieval.tool_search import Retriever
+    from toolfold.selection.turn import Disclosure
+    from toolfold.selection.turn.pricing import Bill, Prices
+    from toolfold.selection.turn.request_cost import Call, Dialogue, DialogueMessage, DialogueTurn, ToolSizes
+    from toolfold.selection.turn.tokens import TokenCounter
 
 MAX_RANKED_TOOLS = 20
 SERVER_COUNTS = (1, 2, 3, 5, 8, 12)
@@ -140,9 +140,9 @@ def command(
 
 
 def _load_prices(file: Path | None) -> Sequence[Prices]:
-    from toolfold.config.document import read_settings_file
-    from toolfold.errors import ConfigError
-    from toolfold.turn.pricing import PRICES, read_prices
+    from toolfold.config.yaml_document import read_settings_file
+    from toolfold.core.errors import ConfigError
+    from toolfold.selection.turn.pricing import PRICES, read_prices
 
     if file is None:
         return PRICES
@@ -174,11 +174,11 @@ def _select_tools(runtime: Runtime, catalog: Path | None, sample: bool) -> tuple
 def _compare_costs(
     runtime: Runtime, tools: Sequence[Tool], prices: Sequence[Prices], spec: ConversationSpec
 ) -> CostComparison:
-    from toolfold.registry import Snapshot
-    from toolfold.turn import Bridge, BridgeAnswers, Disclosure
-    from toolfold.turn.cost import STRATEGIES, measure_tools
-    from toolfold.turn.pricing import compute_bill
-    from toolfold.turn.tokens import TokenCounter
+    from toolfold.core.registry import Snapshot
+    from toolfold.selection.turn import Bridge, BridgeAnswers, Disclosure
+    from toolfold.selection.turn.pricing import compute_bill
+    from toolfold.selection.turn.request_cost import STRATEGIES, measure_tools
+    from toolfold.selection.turn.tokens import TokenCounter
 
     counter, settings = TokenCounter(), runtime.config.tools
     bridge = Bridge(BridgeAnswers(runtime.retriever, settings))
@@ -248,7 +248,7 @@ def _build_conversation(
     spec: ConversationSpec, tools: Sequence[Tool], ranking: MessageMeasurer
 ) -> tuple[Dialogue, str]:
     """Return the conversation to compute costs for, and a description of its origin."""
-    from toolfold.turn.cost import generate_dialogue
+    from toolfold.selection.turn.request_cost import generate_dialogue
 
     if spec.recorded:
         return ranking.read_conversation(spec.recorded), f"recorded in {spec.recorded}"
@@ -263,7 +263,7 @@ def _build_conversation(
 
 def _sample_messages(tools: Sequence[Tool], turns: int, rng: random.Random) -> list[SampleMessage]:
     """Draw random sample messages; about half of them are about the same service as the message before."""
-    from toolfold.retrieval.evaluation import load_queries
+    from toolfold.selection.retrieval.ranking_metrics import load_queries
 
     with sample_files() as (_, file):
         names = {tool.name for tool in tools}
@@ -291,7 +291,7 @@ class SessionSimulator:
     """Selects tools for successive messages of a conversation, as a session with the same settings would."""
 
     def __init__(self, retriever: Retriever, tools: Snapshot, settings: ToolsSettings) -> None:
-        from toolfold.turn import Grant, Selector, Turn
+        from toolfold.selection.turn import Grant, Selector, Turn
 
         self._grant = Grant.from_names(tools, frozenset(tools))
         self._turn = Turn(
@@ -304,14 +304,14 @@ class SessionSimulator:
 
     def explain_disclosure(self, disclosure: Disclosure, model: str) -> str:
         """Return why a session with the tools defers them to tool search, or why it does not."""
-        from toolfold.providers.model_table import find_limits
+        from toolfold.models.model_table import find_limits
 
         limits = find_limits(model)
         return disclosure.decide(self._grant, self._turn, limits.context if limits else None).reason
 
     def select_tools(self, text: str, calls: Sequence[str]) -> tuple[str, ...]:
         """Return the tools selected for the next message; `calls` are the tools that the model then calls."""
-        from toolfold.turn.conversation import MAX_USED_TOOLS, MAX_USER_TEXTS, Conversation
+        from toolfold.selection.turn.recent_messages import MAX_USED_TOOLS, MAX_USER_TEXTS, Conversation
 
         self._texts = [*self._texts, text][-MAX_USER_TEXTS:]
         conversation = Conversation(tuple(self._texts), tuple(self._used)[-MAX_USED_TOOLS:])
@@ -331,15 +331,15 @@ class MessageMeasurer:
         self._retriever, self._tools, self._counter, self._session = retriever, tools, counter, session
 
     def measure_message(self, text: str, needs: tuple[str, ...]) -> DialogueMessage:
-        from toolfold.turn.cost import DialogueMessage
+        from toolfold.selection.turn.request_cost import DialogueMessage
 
         selected = self._session.select_tools(text, needs)
         return DialogueMessage(self._counter.text(text), needs, self._rank_tools(text), selected)
 
     def read_conversation(self, file: Path) -> Dialogue:
         """Read a recorded conversation: an optional line `{"system": …}`, then one line for each message."""
-        from toolfold.jsonlines import read_json_lines
-        from toolfold.turn.cost import Dialogue, DialogueTurn
+        from toolfold.core.jsonlines import read_json_lines
+        from toolfold.selection.turn.request_cost import Dialogue, DialogueTurn
 
         lines = read_json_lines(file, self._parse_line, what="a conversation")
         turns = tuple(line for line in lines if isinstance(line, DialogueTurn))
@@ -350,7 +350,7 @@ class MessageMeasurer:
         return Dialogue(sum(line for line in lines if isinstance(line, int)), turns)
 
     def _parse_line(self, row: Any) -> DialogueTurn | int:
-        from toolfold.turn.cost import DialogueTurn
+        from toolfold.selection.turn.request_cost import DialogueTurn
 
         if not isinstance(row, dict) or not row.keys() & {"system", "user"}:
             raise ValueError(
@@ -371,7 +371,7 @@ class MessageMeasurer:
         )
 
     def _parse_call(self, row: Any) -> Call:
-        from toolfold.turn.cost import Call
+        from toolfold.selection.turn.request_cost import Call
 
         if not isinstance(row, dict) or not isinstance(row.get("tool"), str):
             raise ValueError("expected `calls` to be a list of objects with a tool name as `tool`")
@@ -408,7 +408,7 @@ def _parse_seconds(value: Any) -> float:
 
 
 def _print_comparison(comparison: CostComparison, shown: Sequence[Prices]) -> None:
-    from toolfold.turn.pricing import PRICES, PRICES_AS_OF
+    from toolfold.selection.turn.pricing import PRICES, PRICES_AS_OF
 
     full, slim = (sum(sizes.values()) for sizes in (comparison.sizes.full, comparison.sizes.slim))
     turns = comparison.dialogue.turns
@@ -432,7 +432,7 @@ def _print_comparison(comparison: CostComparison, shown: Sequence[Prices]) -> No
 def _describe_selections(comparison: CostComparison) -> str:
     from statistics import fmean
 
-    from toolfold.turn.cost import count_shown
+    from toolfold.selection.turn.request_cost import count_shown
 
     counts = count_shown(comparison.dialogue, comparison.sizes)
     return f"If tools are selected, {fmean(counts):.1f} are shown per message, at most {max(counts)}."
@@ -459,8 +459,8 @@ def _print_model_costs(prices: Prices, bills: Mapping[str, Bill]) -> None:
 
 
 def _print_best_tool_count(prices: Prices, comparison: CostComparison) -> None:
-    from toolfold.turn.cost import STRATEGIES, best_limit, best_placement, count_shown
-    from toolfold.turn.pricing import compute_bill
+    from toolfold.selection.turn.pricing import compute_bill
+    from toolfold.selection.turn.request_cost import STRATEGIES, best_limit, best_placement, count_shown
 
     dialogue, sizes = comparison.dialogue, comparison.sizes
     placement = best_placement(prices, dialogue, sizes)
@@ -474,7 +474,7 @@ def _print_best_tool_count(prices: Prices, comparison: CostComparison) -> None:
 
 
 def _print_cheapest(comparison: CostComparison) -> None:
-    from toolfold.turn.cost import STRATEGIES, cheapest
+    from toolfold.selection.turn.request_cost import STRATEGIES, cheapest
 
     last = len(comparison.dialogue.turns)
     print_line("[bold]Cheapest strategy[/bold]")
@@ -505,7 +505,7 @@ def _print_cheapest(comparison: CostComparison) -> None:
 
 
 def _best_placements(comparison: CostComparison) -> dict[str, list[str]]:
-    from toolfold.turn.cost import best_placement
+    from toolfold.selection.turn.request_cost import best_placement
 
     best: dict[str, list[str]] = {}
     for prices in comparison.prices:
@@ -515,7 +515,7 @@ def _best_placements(comparison: CostComparison) -> dict[str, list[str]]:
 
 
 def _comparison_as_json(comparison: CostComparison) -> dict[str, Any]:
-    from toolfold.turn.cost import cheapest, count_shown
+    from toolfold.selection.turn.request_cost import cheapest, count_shown
 
     turns = len(comparison.dialogue.turns)
     kinds = {prices.name: prices.kind for prices in comparison.prices}

@@ -13,13 +13,13 @@ from toolfold.cli.output import NotFound, escape_text, print_json, print_line, p
 from toolfold.cli.server_commands import unknown_server_error
 from toolfold.cli.shared_database import use_database
 from toolfold.cli.user import open_users
-from toolfold.errors import ConfigError
+from toolfold.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from toolfold.credentials import CredentialStore
-    from toolfold.users import Directory
+    from toolfold.state.credentials import CredentialStore
+    from toolfold.state.users import Directory
 
 OWNER_TEXT = "(owner)"
 """Shown instead of a user for the credentials of the installation itself."""
@@ -115,7 +115,7 @@ def remove(invocation: Invocation, server: str, name: str | None, user: str | No
 @command.command("generate-key")
 def generate_key() -> None:
     """Print a new random key for the setting credentials.keys."""
-    from toolfold.credentials import make_key
+    from toolfold.state.credentials import make_key
 
     print_line(make_key())
 
@@ -151,8 +151,8 @@ def rotate_key(invocation: Invocation, step: str | None) -> None:
     add a key with --add, copy the key file to every replica, then run this command with --encrypt.
     """
     from toolfold.config.atomic import lock_directory
-    from toolfold.database.opening import LOCAL_STORE
-    from toolfold.sources.mcp.user_credentials import find_key_file
+    from toolfold.mcp.user_credentials import find_key_file
+    from toolfold.state.database.opening import LOCAL_STORE
 
     config = invocation.load_config()
     has_file, is_shared = not config.credentials.keys, config.store != LOCAL_STORE
@@ -185,7 +185,7 @@ def rotate_key(invocation: Invocation, step: str | None) -> None:
 
 def _add_key(file: Path) -> None:
     """Add a new key to the key file."""
-    from toolfold.credentials.keys import add_key
+    from toolfold.state.credentials.keys import add_key
 
     print_line(f"added the key {add_key(file)} to {escape_text(str(file))}")
 
@@ -203,7 +203,7 @@ def _encrypt_all(store: CredentialStore) -> None:
 
 def _retire_keys(store: CredentialStore, file: Path) -> None:
     """Remove from the key file all keys that encrypt no stored credential."""
-    from toolfold.credentials.keys import remove_keys
+    from toolfold.state.credentials.keys import remove_keys
 
     removed, left = remove_keys(file, store.list_key_ids())
     print_line(f"{removed} keys were removed from {escape_text(str(file))}; {left} are left")
@@ -211,7 +211,7 @@ def _retire_keys(store: CredentialStore, file: Path) -> None:
 
 def open_store(invocation: Invocation) -> CredentialStore:
     """Open the store of users' credentials."""
-    from toolfold.sources.mcp.user_credentials import open_credentials
+    from toolfold.mcp.user_credentials import open_credentials
 
     config = invocation.load_config()
     store = open_credentials(lambda: config, use_database(config))
@@ -235,7 +235,7 @@ def require_per_user_server(invocation: Invocation, server: str) -> None:
 
 def find_user_id(invocation: Invocation, user: str | None) -> str:
     """Return the id of the named user; without a name, the id for credentials that belong to no user."""
-    from toolfold.credentials import OWNER
+    from toolfold.state.credentials import OWNER
 
     return OWNER if user is None else open_users(invocation).directory().require_user(user).id
 

@@ -25,13 +25,13 @@ from toolfold.cli.output import (
 from toolfold.cli.run import interrupt_on_signals
 from toolfold.cli.server_commands import confirm
 from toolfold.cli.shared_database import use_database
-from toolfold.errors import CallError
+from toolfold.core.errors import CallError
 
 if TYPE_CHECKING:
     from toolfold.agent.scheduler import Scheduler
     from toolfold.config import Config
-    from toolfold.scheduled_jobs import ScheduledJobs
-    from toolfold.store.jobs import Job, Run
+    from toolfold.state.store.jobs import Job, Run
+    from toolfold.tools.scheduled_jobs import ScheduledJobs
 
 PREVIEW_TIMES = 5
 _MISSED = click.Choice(["once", "skip"])
@@ -51,9 +51,9 @@ def command() -> None:
 
 
 def _open_jobs(config: Config) -> ScheduledJobs:
-    from toolfold.runtime_parts import JOBS_FILE
-    from toolfold.scheduled_jobs import ScheduledJobs
-    from toolfold.store.jobs import open_job_store
+    from toolfold.runtime.parts import JOBS_FILE
+    from toolfold.state.store.jobs import open_job_store
+    from toolfold.tools.scheduled_jobs import ScheduledJobs
 
     store = open_job_store(config.paths.state_dir / JOBS_FILE, use_database(config))
     return ScheduledJobs(store, config.cron, config.paths.current_dir)
@@ -105,8 +105,8 @@ def add(invocation: Invocation, /, as_json: bool, **values: Any) -> None:
     toolfold cron add "30 8 * * 1-5" "Summarise the new issues" --to team
     toolfold cron add "0 3 * * 0" "Delete build directories older than a month"
     """
-    from toolfold.scheduled_jobs import describe_job
-    from toolfold.store.jobs import Job
+    from toolfold.state.store.jobs import Job
+    from toolfold.tools.scheduled_jobs import describe_job
 
     _check_references(invocation, values)
     zone, toolsets = values.pop("time_zone"), values.pop("toolsets") or None
@@ -137,7 +137,7 @@ def _check_references(invocation: Invocation, values: dict[str, Any]) -> None:
         known = ", ".join(config.messages.targets) or "none; add one to the setting messages.targets"
         raise click.UsageError(f"there is no message target {target!r}. Known targets: {known}")
     if values["model"]:
-        from toolfold.providers.models import parse_model_name
+        from toolfold.models.model_names import parse_model_name
 
         parse_model_name(values["model"], config, key="--model")
     if values["toolsets"]:
@@ -150,7 +150,7 @@ def _check_references(invocation: Invocation, values: dict[str, Any]) -> None:
 @click.pass_obj
 def list_jobs(invocation: Invocation, as_json: bool) -> None:
     """List all jobs; the job that runs next comes first."""
-    from toolfold.scheduled_jobs import describe_job
+    from toolfold.tools.scheduled_jobs import describe_job
 
     with _jobs(invocation) as jobs:
         found, has_scheduler = jobs.store.list_jobs(), jobs.has_scheduler()
@@ -191,7 +191,7 @@ def list_jobs(invocation: Invocation, as_json: bool) -> None:
 @click.pass_obj
 def show(invocation: Invocation, job: str, last: int, as_json: bool) -> None:
     """Show a job and its last runs with their results."""
-    from toolfold.scheduled_jobs import describe_job, format_moment
+    from toolfold.tools.scheduled_jobs import describe_job, format_moment
 
     with _jobs(invocation) as jobs:
         found = jobs.store.find_job(job)
@@ -281,7 +281,7 @@ def remove(invocation: Invocation, job: str, yes: bool) -> int:
 @click.pass_obj
 def preview(invocation: Invocation, schedule: str, time_zone: str, as_json: bool) -> None:
     """Show the next times of a SCHEDULE, without adding a job."""
-    from toolfold.schedules import find_zone, local_zone_name, parse_schedule
+    from toolfold.tools.schedules import find_zone, local_zone_name, parse_schedule
 
     name = time_zone or invocation.load_config().cron.time_zone or local_zone_name()
     now = datetime.now(UTC)
@@ -308,8 +308,8 @@ def run_jobs(invocation: Invocation, job: str | None, due: bool) -> int:
     signal interrupts them. Several processes can run at the same time; each run is made by one of them.
     """
     from toolfold.agent.scheduler import Scheduler
-    from toolfold.gateway.job_clients import limit_jobs_by_token
-    from toolfold.gateway.tokens import open_tokens
+    from toolfold.serving.gateway.client_tokens import open_tokens
+    from toolfold.serving.gateway.job_clients import limit_jobs_by_token
 
     config = invocation.load_config()
     limit_client = limit_jobs_by_token(
@@ -353,7 +353,7 @@ def _report(job: Job, run: Run) -> None:
 
 
 def _format_next(job: Job) -> str:
-    from toolfold.scheduled_jobs import format_moment
+    from toolfold.tools.scheduled_jobs import format_moment
 
     if job.owner:
         return "running now"

@@ -19,14 +19,14 @@ import click
 from toolfold.cli.agent_options import AgentOpener, AgentOptions
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.output import escape_text, print_json, print_line, print_table, show_spinner
-from toolfold.errors import shorten
+from toolfold.core.errors import shorten
 
 if TYPE_CHECKING:
     from toolfold.config import Config
-    from toolfold.dashboard.approvals import PageApprover
-    from toolfold.dashboard.demo import DemoParts
-    from toolfold.model import Json
-    from toolfold.runtime import Runtime
+    from toolfold.core.types import Json
+    from toolfold.runtime.runtime import Runtime
+    from toolfold.serving.dashboard.approval_routes import PageApprover
+    from toolfold.serving.dashboard.demo_routes import DemoParts
 
 MAX_RESULT_CHARS = 150
 
@@ -94,9 +94,9 @@ def open_demo_runtime(
     `models` are settings whose model providers and keys can be used.
     """
     from toolfold.config import load_config
-    from toolfold.providers.models import list_variables
-    from toolfold.runtime import open_runtime
-    from toolfold.sources.catalog import sample_catalog
+    from toolfold.models.model_names import list_variables
+    from toolfold.runtime.runtime import open_runtime
+    from toolfold.tools.catalog import sample_catalog
 
     env = {"TOOLFOLD_HOME": str(directory / "home")}
     if models is not None:
@@ -145,7 +145,7 @@ def open_demo_agents(
 def make_dashboard_demo() -> DemoParts:
     """Return the parts of the demo that the dashboard shows: sample tools and a scripted model."""
     from toolfold.cli.demo_conversation import MESSAGES, OLD_FOLDER, build_demo_model
-    from toolfold.dashboard.demo import DemoParts
+    from toolfold.serving.dashboard.demo_routes import DemoParts
 
     def open_runtime(directory: Path, approver: PageApprover) -> Runtime:
         (directory / OLD_FOLDER).mkdir()
@@ -155,7 +155,7 @@ def make_dashboard_demo() -> DemoParts:
 
 
 def _measure_message(runtime: Runtime, message: str) -> DemoRow:
-    from toolfold.turn import count_tokens
+    from toolfold.selection.turn import count_tokens
 
     session = runtime.session()
     everything = session.definitions()
@@ -196,7 +196,7 @@ def _print_conversation(runtime: Runtime) -> None:
     """Print a conversation of the agent with a scripted model, with tool calls to simulated services."""
     from toolfold.agent import Agent
     from toolfold.cli.demo_conversation import PARCEL, build_demo_model
-    from toolfold.events import Event, ToolFinished, ToolStarted
+    from toolfold.core.events import Event, ToolFinished, ToolStarted
 
     # Printed afterwards: in a callback of the event loop, the end of the output (`| head`) would be an error.
     lines: list[str] = []

@@ -11,9 +11,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from toolfold.model import Json, ToolCall
-from toolfold.providers.reply import ModelRequest
-from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
+from toolfold.core.types import Json, ToolCall
+from toolfold.models.reply import ModelRequest
+from toolfold.models.scripted import ScriptedProvider, ScriptedReply
 
 PARCEL = "Where is the parcel I sent to Lisbon? Write to Ines Moreira when it will arrive."
 INVOICE = "Create an invoice for Halden Ltd over 1,200 euros, due in 30 days"

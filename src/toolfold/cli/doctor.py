@@ -22,21 +22,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
 from toolfold.cli.connect import home_directory
 from toolfold.cli.doctor_clients import check_clients, check_duplicates, check_gateway, check_proxy
+from toolfold.cli.doctor_findings import COLOURS, SYMBOLS, DoctorFinding
 from toolfold.cli.doctor_proxy import check_proxy_programs
-from toolfold.cli.findings import COLOURS, SYMBOLS, DoctorFinding
 from toolfold.cli.output import escape_text, format_count, print_json, print_line, show_spinner
 from toolfold.cli.server_commands import dump_settings, open_server_pool, server_key
-from toolfold.errors import ConfigError, ToolfoldError, join_names
+from toolfold.core.errors import ConfigError, ToolfoldError, join_names
+from toolfold.safety.approval.safe_text import make_visible, shorten_middle
 
 if TYPE_CHECKING:
     from toolfold.config import Config
-    from toolfold.environments.backend import Readiness
-    from toolfold.redaction import Redaction
-    from toolfold.sources.mcp.pool import McpServers
+    from toolfold.mcp.pool import McpServers
+    from toolfold.safety.redaction import Redaction
+    from toolfold.tools.environments.backend import Readiness
 
 SLOW_START_S = 5.0
 _MAX_PARALLEL_SERVERS = 64
@@ -76,7 +76,7 @@ def command(invocation: Invocation, seconds: float, as_json: bool) -> int:
 
     Starts every MCP server to list its tools. The exit code is 1 if a check fails.
     """
-    from toolfold.redaction import Redaction
+    from toolfold.safety.redaction import Redaction
 
     try:
         config = invocation.load_config(quiet=True)
@@ -174,7 +174,7 @@ def _check_servers(config: Config, seconds: float) -> tuple[list[ServerHealth], 
 
 
 def _check_server(pool: McpServers, name: str, seconds: float) -> ServerHealth:
-    from toolfold.sources.mcp.faults import ServerFailed
+    from toolfold.mcp.faults import ServerFailed
 
     try:
         listing = pool.refresh_listing(name, seconds)
@@ -244,10 +244,10 @@ def _check_trust(config: Config) -> Iterator[DoctorFinding]:
 
 def _check_listing_size(config: Config, servers: Sequence[ServerHealth]) -> Iterator[DoctorFinding]:
     """Report how many tools and tokens a gateway client receives from the servers that work."""
-    from toolfold.gateway.listing_size import measure_listing
-    from toolfold.gateway.server import open_session
-    from toolfold.model import FrozenDict
-    from toolfold.runtime import open_runtime
+    from toolfold.core.types import FrozenDict
+    from toolfold.runtime.runtime import open_runtime
+    from toolfold.serving.gateway.listing_size import measure_listing
+    from toolfold.serving.gateway.server import open_session
 
     up = {each.name: config.mcp.servers[each.name] for each in servers if each.state == "up"}
     if not up:
@@ -269,7 +269,7 @@ def _check_listing_size(config: Config, servers: Sequence[ServerHealth]) -> Iter
 
 def _check_model(config: Config) -> Iterator[DoctorFinding]:
     """Report whether a client for the agent's model can be created, without sending it a request."""
-    from toolfold.providers.models import build_client, parse_model_name
+    from toolfold.models.model_names import build_client, parse_model_name
 
     text = config.agent.model
     if not text:
@@ -304,10 +304,10 @@ async def _check_backends(config: Config, seconds: float) -> dict[str, Readiness
 
 
 async def _check_backend(config: Config, name: str, seconds: float) -> Readiness:
-    from toolfold.environments.backend import Readiness
-    from toolfold.environments.factory import build_backend
-    from toolfold.environments.trials import check_readiness
-    from toolfold.errors import EnvironmentFailed
+    from toolfold.core.errors import EnvironmentFailed
+    from toolfold.tools.environments.backend import Readiness
+    from toolfold.tools.environments.environment_factory import build_backend
+    from toolfold.tools.environments.trials import check_readiness
 
     try:
         async with asyncio.timeout(seconds):
@@ -343,7 +343,7 @@ def _terminal_findings(
 
 def _check_secrets(config: Config) -> Iterator[DoctorFinding]:
     """Report secrets stored as plain text in settings of Toolfold or other programs."""
-    from toolfold.sources.mcp.importing import find_config_files, find_literal_secrets, read_client_file
+    from toolfold.mcp.importing import find_config_files, find_literal_secrets, read_client_file
 
     for name, server in config.mcp.servers.items():
         for key in find_literal_secrets(dump_settings(server)):
@@ -379,7 +379,7 @@ def _check_file_permissions(config: Config) -> Iterator[DoctorFinding]:
 
 def _check_store_files(config: Config) -> Iterator[DoctorFinding]:
     """Report damaged or unusable files in which state is stored."""
-    from toolfold.store.recovery import find_damage, list_store_files
+    from toolfold.state.store.recovery import find_damage, list_store_files
 
     for file in list_store_files(config.paths.state_dir):
         try:
@@ -392,7 +392,7 @@ def _check_store_files(config: Config) -> Iterator[DoctorFinding]:
 
 
 def _find_readable_files(config: Config) -> Iterator[DoctorFinding]:
-    from toolfold.sources.mcp.importing import find_literal_secrets
+    from toolfold.mcp.importing import find_literal_secrets
 
     state = config.paths.state_dir
     private = [
@@ -408,7 +408,7 @@ def _find_readable_files(config: Config) -> Iterator[DoctorFinding]:
 
 
 def _find_writable_files(config: Config) -> Iterator[DoctorFinding]:
-    from toolfold.sources.mcp.lock import LOCK_FILE, lock_path
+    from toolfold.mcp.lock import LOCK_FILE, lock_path
 
     paths = config.paths
     locks = [lock_path(config, name) for name in config.mcp.servers]
@@ -443,8 +443,8 @@ def _build_redaction(config: Config, *, in_advice: bool = False) -> Redaction:
 
     Advice consists of ordinary words and would otherwise become unreadable.
     """
-    from toolfold.redaction import Redaction
-    from toolfold.sources.mcp.setting_references import collect_secrets
+    from toolfold.mcp.setting_references import collect_secrets
+    from toolfold.safety.redaction import Redaction
 
     known = [
         value

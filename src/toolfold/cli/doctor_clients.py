@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from toolfold.cli.connect import connections_file, home_directory
-from toolfold.cli.findings import DoctorFinding
+from toolfold.cli.doctor_findings import DoctorFinding
 from toolfold.cli.output import format_count
 from toolfold.cli.shared_database import use_database
-from toolfold.errors import ConfigError, join_names
-from toolfold.sources.mcp.importing import CLIENTS
+from toolfold.core.errors import ConfigError, join_names
+from toolfold.mcp.importing import CLIENTS
 
 if TYPE_CHECKING:
+    from toolfold.cli.connecting import FileChange
     from toolfold.config import Config
-    from toolfold.config.servers import McpServerSettings
-    from toolfold.connecting import FileChange
+    from toolfold.config.servers_settings import McpServerSettings
 
 CONNECT_TIMEOUT_S = 2.0
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -29,7 +29,7 @@ _IGNORED_ARGUMENTS = frozenset({"-y", "--yes"})  # they do not change which serv
 
 def check_clients(config: Config) -> Iterator[DoctorFinding]:
     """Report for each connected program whether it still reaches the gateway, and any duplicate servers."""
-    from toolfold.connecting import ChangeLog
+    from toolfold.cli.connecting import ChangeLog
 
     try:
         steps = {
@@ -49,7 +49,7 @@ def check_clients(config: Config) -> Iterator[DoctorFinding]:
 
 
 def _check_client(config: Config, step: FileChange) -> DoctorFinding:
-    from toolfold.connecting import find_url, open_client_file, require_client
+    from toolfold.cli.connecting import find_url, open_client_file, require_client
 
     client = require_client(step.client)
     title, again = CLIENTS[client].title, f"toolfold connect {client}"
@@ -73,9 +73,9 @@ def _check_client(config: Config, step: FileChange) -> DoctorFinding:
 
 def _check_client_duplicates(config: Config, step: FileChange) -> Iterator[DoctorFinding]:
     """Report servers that a connected program uses both directly and through the gateway."""
-    from toolfold.config.servers import parse_server_settings
-    from toolfold.connecting import open_client_file, require_client
-    from toolfold.sources.mcp.importing import ClientConfigFile, read_client_file
+    from toolfold.cli.connecting import open_client_file, require_client
+    from toolfold.config.servers_settings import parse_server_settings
+    from toolfold.mcp.importing import ClientConfigFile, read_client_file
 
     client = require_client(step.client)
     configured_names = {_server_target(server): name for name, server in _enabled_servers(config)}
@@ -146,7 +146,7 @@ def _server_identity(server: McpServerSettings) -> tuple[object, ...]:
 
 def _start_advice(url: str) -> str:
     """Return advice on how to start the gateway so that it listens on the URL."""
-    from toolfold.gateway.http_app import is_loopback
+    from toolfold.serving.gateway.http_app import is_loopback
 
     try:
         parts = urlsplit(url)
@@ -176,8 +176,8 @@ def _can_connect(host: str, port: int) -> bool:
 
 def check_gateway(config: Config) -> Iterator[DoctorFinding]:
     """Report who can reach the gateway over HTTP, and whether it is running."""
-    from toolfold.gateway.http_app import is_loopback
-    from toolfold.gateway.tokens import open_tokens
+    from toolfold.serving.gateway.client_tokens import open_tokens
+    from toolfold.serving.gateway.http_app import is_loopback
 
     host, issuer = config.gateway.host, config.gateway.oauth.issuer
     try:
@@ -207,7 +207,7 @@ def check_gateway(config: Config) -> Iterator[DoctorFinding]:
 
 def check_proxy(config: Config) -> Iterator[DoctorFinding]:
     """Report whether the model proxy can be used, and whether programs send their requests to it."""
-    from toolfold.proxy.upstreams import Upstreams
+    from toolfold.serving.proxy.upstreams import Upstreams
 
     if not config.proxy.enabled:
         yield DoctorFinding("info", "proxy", "the model proxy is turned off (proxy.enabled)")

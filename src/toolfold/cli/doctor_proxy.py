@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from toolfold.cli.findings import DoctorFinding
-from toolfold.errors import ConfigError
+from toolfold.cli.doctor_findings import DoctorFinding
+from toolfold.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from toolfold.cli.connecting import ApiName, FileChange
     from toolfold.config import Config
-    from toolfold.connecting import ApiName, FileChange
 
 PROBE_TIMEOUT_S = 10.0
 _MAX_ANSWER_BYTES = 1_000_000
@@ -41,7 +41,7 @@ def check_proxy_programs(config: Config) -> Iterator[DoctorFinding]:
 
 
 def _check_program(config: Config, step: FileChange) -> DoctorFinding:
-    from toolfold.connecting import find_program, find_token_variable, get_setting, open_settings_file
+    from toolfold.cli.connecting import find_program, find_token_variable, get_setting, open_settings_file
 
     program, again = find_program(step.client), f"toolfold connect {step.client} --proxy"
     try:

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from toolfold.approval.safe_text import make_line_visible, make_visible, shorten_middle
 from toolfold.cli.approval_prompt import end_line, read_line
-from toolfold.sources.mcp.elicitation_requests import ElicitationReply, ElicitationRequest, FormField
+from toolfold.mcp.elicitation_requests import ElicitationReply, ElicitationRequest, FormField
+from toolfold.safety.approval.safe_text import make_line_visible, make_visible, shorten_middle
 
 __all__ = ["ElicitationPrompt"]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
-from toolfold.cli.catalogs import catalog_options, load_extra_tools
+from toolfold.cli.catalog_options import catalog_options, load_extra_tools
 from toolfold.cli.output import (
     NotFound,
     escape_text,
@@ -25,16 +25,16 @@ from toolfold.cli.output import (
     print_warning,
     progress_bar,
 )
-from toolfold.errors import ConfigError, closest_names, did_you_mean, join_names, shorten
+from toolfold.core.errors import ConfigError, closest_names, did_you_mean, join_names, shorten
 
 if TYPE_CHECKING:
-    from toolfold.enrichment import CostEstimate, MessageOptions, WriteReport
-    from toolfold.gateway.control_client import ConnectedClient
-    from toolfold.model import Tool
-    from toolfold.providers.client import ModelClient
-    from toolfold.providers.models import ModelName
-    from toolfold.retrieval.example_messages import MessageChecker, MessageRecord
-    from toolfold.runtime import Runtime
+    from toolfold.core.types import Tool
+    from toolfold.models.client import ModelClient
+    from toolfold.models.model_names import ModelName
+    from toolfold.runtime.runtime import Runtime
+    from toolfold.selection.enrichment import CostEstimate, MessageOptions, WriteReport
+    from toolfold.selection.retrieval.example_messages import MessageChecker, MessageRecord
+    from toolfold.serving.gateway.control_client import ConnectedClient
 
 MAX_REJECTIONS_SHOWN = 5
 MAX_NAMES_SHOWN = 8
@@ -154,7 +154,7 @@ def command(
     Messages are written from definitions alone, checked, and stored on this machine. An interrupted run
     continues where it stopped.
     """
-    from toolfold.enrichment import MessageOptions
+    from toolfold.selection.enrichment import MessageOptions
 
     chosen = [key for key, value in actions.items() if value]
     if len(chosen) > 1:
@@ -195,7 +195,7 @@ class EnrichmentSession:
     """One run of `toolfold enrich`: the tools of a runtime, and the store of their example messages."""
 
     def __init__(self, runtime: Runtime, added: Sequence[Tool], *, as_json: bool) -> None:
-        from toolfold.retrieval.message_store import open_messages
+        from toolfold.selection.retrieval.message_store import open_messages
 
         self._runtime, self._as_json = runtime, as_json
         self._store = open_messages(runtime.config.paths.state_dir, runtime.database)
@@ -220,7 +220,7 @@ class EnrichmentSession:
 
     def find_client(self, name: str) -> ConnectedClient:
         """Return the connected gateway client with this name, if its model can be used. Raises NotFound."""
-        from toolfold.gateway.control_client import list_clients
+        from toolfold.serving.gateway.control_client import list_clients
 
         clients = self._runtime.run_coroutine(list_clients(self._runtime.config.paths.state_dir))
         named = [client for client in clients if name in (client.name, client.program)]
@@ -252,7 +252,7 @@ class EnrichmentSession:
         yes: bool,
     ) -> int:
         """Estimate the cost, ask the user for consent, and let a model write example messages."""
-        from toolfold.enrichment import estimate_cost
+        from toolfold.selection.enrichment import estimate_cost
 
         name = self._choose_model(writing, needs_model=not only_estimate)
         estimate = estimate_cost(tools, options, name.model, batch)
@@ -277,7 +277,7 @@ class EnrichmentSession:
         batch: int,
         step: Callable[[int, int], None],
     ) -> WriteReport:
-        from toolfold.enrichment.writer import MAX_PARALLEL_CALLS, MessageWriter
+        from toolfold.selection.enrichment.writer import MAX_PARALLEL_CALLS, MessageWriter
 
         writer = MessageWriter(
             client,
@@ -296,7 +296,7 @@ class EnrichmentSession:
 
     def export_file(self, file: Path, tools: Sequence[Tool], options: MessageOptions) -> int:
         """Write a file with the tools that need example messages, for another program to fill in."""
-        from toolfold.enrichment import export_task
+        from toolfold.selection.enrichment import export_task
 
         try:
             export_task(file, tools, options)
@@ -312,7 +312,7 @@ class EnrichmentSession:
 
     def import_file(self, file: Path) -> int:
         """Store the example messages from a file that another program has filled in."""
-        from toolfold.enrichment import import_task
+        from toolfold.selection.enrichment import import_task
 
         records, report = import_task(file, self._tools, self._build_checker(), date=_today())
         self._store.add(records)
@@ -347,7 +347,7 @@ class EnrichmentSession:
         """Print stored example messages in the file format of the built-in ones, for contributing them."""
         from dataclasses import replace
 
-        from toolfold.retrieval.message_store import format_record
+        from toolfold.selection.retrieval.message_store import format_record
 
         wanted = {(tool.server, tool.own_name) for tool in tools}
         records = [each for each in self._store.load() if (each.server, each.tool) in wanted]
@@ -358,17 +358,17 @@ class EnrichmentSession:
         return 0 if records else EXIT_FAILED
 
     def _build_checker(self) -> MessageChecker:
-        from toolfold.enrichment.relevance import DefinitionSimilarity
-        from toolfold.retrieval.example_messages import MessageChecker
-        from toolfold.retrieval.vector_store import VECTOR_DIRECTORY, VectorFile
-        from toolfold.sources.mcp.scan import find_injections
+        from toolfold.mcp.scan import find_injections
+        from toolfold.selection.enrichment.relevance import DefinitionSimilarity
+        from toolfold.selection.retrieval.example_messages import MessageChecker
+        from toolfold.selection.retrieval.vector_store import VECTOR_DIRECTORY, VectorFile
 
         store = VectorFile(self._runtime.config.paths.cache_dir / VECTOR_DIRECTORY)
         return MessageChecker(self._tools, find_injections, DefinitionSimilarity(self._tools, store))
 
     def _choose_model(self, writing: ModelOptions, *, needs_model: bool = True) -> ModelName:
         """Return the name of the model that writes example messages; empty if no model is needed."""
-        from toolfold.providers.models import ModelName, parse_model_name
+        from toolfold.models.model_names import ModelName, parse_model_name
 
         if writing.through:
             return ModelName(writing.through.label, "")
@@ -389,10 +389,10 @@ class EnrichmentSession:
         return parse_model_name(text, config)
 
     def _open_client(self, name: ModelName, writing: ModelOptions) -> ModelClient:
-        from toolfold.gateway.control_client import SamplingClient
-        from toolfold.providers import get_dialect
-        from toolfold.providers.client import OpenAIClient
-        from toolfold.providers.models import build_client
+        from toolfold.models import get_dialect
+        from toolfold.models.client import OpenAIClient
+        from toolfold.models.model_names import build_client
+        from toolfold.serving.gateway.control_client import SamplingClient
 
         if writing.through:
             return SamplingClient(writing.through)
@@ -484,7 +484,7 @@ def _estimate_row(estimate: CostEstimate, name: ModelName) -> dict[str, Any]:
 
 
 def _cost_of_report(report: WriteReport, model: str) -> float | None:
-    from toolfold.turn.pricing import cost_of_call, find_prices
+    from toolfold.selection.turn.pricing import cost_of_call, find_prices
 
     return cost_of_call(report.usage, find_prices(model)) if model else None
 

@@ -1,6 +1,6 @@
 """`toolfold env`: list and test the backends that can run commands, and open a shell in one.
 
-Prints results only; the backends are implemented in `toolfold.environments`.
+Prints results only; the backends are implemented in `toolfold.tools.environments`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from toolfold.cli.output import (
     print_warning,
     show_spinner,
 )
-from toolfold.errors import ConfigError, EnvironmentFailed, closest_names, did_you_mean
+from toolfold.core.errors import ConfigError, EnvironmentFailed, closest_names, did_you_mean
 
 if TYPE_CHECKING:
     from toolfold.cli.interactive_terminal import ExitReason
     from toolfold.config import Config
-    from toolfold.environments import Environment, RunningCommand
-    from toolfold.environments.trials import TrialResult
+    from toolfold.tools.environments import Environment, RunningCommand
+    from toolfold.tools.environments.trials import TrialResult
 
 EXIT_TERMINATED = 143
 _TASK = "env-shell"
@@ -128,7 +128,7 @@ def shell(ctx: click.Context, backend: str | None) -> int:
 
 
 def _select_backend(invocation: Invocation, backend: str | None) -> tuple[Config, str]:
-    from toolfold.environments.factory import backend_names
+    from toolfold.tools.environments.environment_factory import backend_names
 
     config = invocation.load_config()
     name = (backend or config.terminal.backend).lower()
@@ -140,21 +140,21 @@ def _select_backend(invocation: Invocation, backend: str | None) -> tuple[Config
 
 
 def _open_environment(config: Config, name: str) -> Environment:
-    from toolfold.environments import factory
+    from toolfold.tools.environments import environment_factory as factory
 
     return factory.build_environment(config, name)
 
 
 async def _check_backends(config: Config) -> list[BackendStatus]:
-    from toolfold.environments.factory import backend_names
+    from toolfold.tools.environments.environment_factory import backend_names
 
     return list(await asyncio.gather(*(_check_backend(config, name) for name in backend_names())))
 
 
 async def _check_backend(config: Config, name: str) -> BackendStatus:
     """Return a backend's status; a missing setting or package makes it unavailable."""
-    from toolfold.environments.factory import build_backend
-    from toolfold.environments.trials import check_readiness
+    from toolfold.tools.environments.environment_factory import build_backend
+    from toolfold.tools.environments.trials import check_readiness
 
     configured = config.terminal.backend == name
     try:
@@ -182,7 +182,7 @@ def _print_advice(config: Config, found: list[BackendStatus]) -> None:
 
 
 async def _run_trials(environment: Environment) -> list[TrialResult]:
-    from toolfold.environments.trials import TrialResult, check_readiness, run_trials
+    from toolfold.tools.environments.trials import TrialResult, check_readiness, run_trials
 
     async with environment:
         ready = await check_readiness(environment.backend.check)
@@ -222,7 +222,7 @@ def _print_outcomes(name: str, outcomes: list[TrialResult], *, passed: bool) -> 
 
 async def _run_shell(environment: Environment) -> int:
     from toolfold.cli.interactive_terminal import InteractiveTerminal
-    from toolfold.environments.trials import check_readiness
+    from toolfold.tools.environments.trials import check_readiness
 
     async with environment:
         name = environment.backend.name

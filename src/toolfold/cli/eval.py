@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation
-from toolfold.cli.catalogs import FILE, load_extra_tools, sample_files
+from toolfold.cli.catalog_options import FILE, load_extra_tools, sample_files
 from toolfold.cli.eval_report import print_report
 from toolfold.cli.output import escape_text, format_count, print_note, print_warning, progress_bar
 from toolfold.cli.plot import draw_recall, plot_option
 from toolfold.cli.search import MODES, warn_about_mode
-from toolfold.evaluation import (
+from toolfold.runtime.evaluation import (
     COMPARED_MODES,
     MAX_RANKED,
     EvalResults,
@@ -30,9 +30,9 @@ from toolfold.evaluation import (
 
 if TYPE_CHECKING:
     from toolfold.config.settings import ToolsSettings
-    from toolfold.registry import Snapshot
-    from toolfold.retrieval.evaluation import Query
-    from toolfold.retrieval.search import Mode, Retriever
+    from toolfold.core.registry import Snapshot
+    from toolfold.selection.retrieval.ranking_metrics import Query
+    from toolfold.selection.retrieval.tool_search import Mode, Retriever
 
 
 @click.command("eval")
@@ -103,8 +103,8 @@ def command(
 
 def _read_inputs(catalog: Path, queries: Path) -> tuple[Snapshot, list[Query]]:
     """Read the catalog and the messages, and warn about entries that make the results unreliable."""
-    from toolfold.registry import Snapshot
-    from toolfold.retrieval.evaluation import load_queries
+    from toolfold.core.registry import Snapshot
+    from toolfold.selection.retrieval.ranking_metrics import load_queries
 
     listing, all_queries = load_extra_tools(catalog, sample=False), load_queries(queries)
     if not listing:

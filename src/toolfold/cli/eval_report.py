@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from toolfold.cli.output import format_count, print_line, print_table
-from toolfold.evaluation import (
+from toolfold.runtime.evaluation import (
     count_selection_errors,
     explain_miss,
     find_misses,
@@ -13,8 +13,8 @@ from toolfold.evaluation import (
 )
 
 if TYPE_CHECKING:
-    from toolfold.evaluation import EvalResults, Quality
-    from toolfold.retrieval.search import Retriever
+    from toolfold.runtime.evaluation import EvalResults, Quality
+    from toolfold.selection.retrieval.tool_search import Retriever
 
 MAX_WORST_SHOWN = 8
 

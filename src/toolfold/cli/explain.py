@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.catalogs import FILE, catalog_options, load_extra_tools
+from toolfold.cli.catalog_options import FILE, catalog_options, load_extra_tools
 from toolfold.cli.output import (
     escape_text,
     format_count,
@@ -20,13 +20,13 @@ from toolfold.cli.output import (
     print_warning,
     show_spinner,
 )
-from toolfold.errors import SourceError, shorten
-from toolfold.explanation import MODES, explain_selection
-from toolfold.jsonlines import read_json_lines
+from toolfold.core.errors import SourceError, shorten
+from toolfold.core.jsonlines import read_json_lines
+from toolfold.runtime.explanation import MODES, explain_selection
 
 if TYPE_CHECKING:
-    from toolfold.model import Json, Tool
-    from toolfold.runtime import Runtime
+    from toolfold.core.types import Json, Tool
+    from toolfold.runtime.runtime import Runtime
 
 MAX_TOOLS_SHOWN = 20
 MAX_WAIT_S = 15
@@ -158,7 +158,7 @@ def _validate_messages(value: Any) -> list[Json]:
 
 def _register_tools(runtime: Runtime, tools: Sequence[Tool]) -> None:
     """Register tools of a catalog, except those with reserved names."""
-    from toolfold.naming import is_reserved
+    from toolfold.core.naming import is_reserved
 
     by_name = {tool.name: tool for tool in tools}
     for name in [name for name in by_name if is_reserved(name)]:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import Literal
 
-from toolfold.environments import RunningCommand, TerminalSize
+from toolfold.tools.environments import RunningCommand, TerminalSize
 
 DETACH_SEQUENCE = b"\x1d\x1d\x1d"
 """Ctrl-] three times in a row detaches, for a command that no longer responds."""

@@ -23,9 +23,9 @@ from toolfold.cli.output import (
 from toolfold.cli.shared_database import use_database
 
 if TYPE_CHECKING:
-    from toolfold.model import Tool
-    from toolfold.retrieval.learned_store import LearnedMessage, LearnedMessageStore
-    from toolfold.runtime import Runtime
+    from toolfold.core.types import Tool
+    from toolfold.runtime.runtime import Runtime
+    from toolfold.selection.retrieval.learned_store import LearnedMessage, LearnedMessageStore
 
 _KEY = "tools.learn_from_use"
 
@@ -130,7 +130,7 @@ def _set_learning(invocation: Invocation, *, enabled: bool) -> None:
 
 def open_learned_store(invocation: Invocation) -> LearnedMessageStore:
     """Open the store of learned messages, in the shared database or in a local file."""
-    from toolfold.retrieval.learned_store import open_learned
+    from toolfold.selection.retrieval.learned_store import open_learned
 
     config = invocation.load_config(quiet=True)
     return open_learned(config.paths.state_dir, use_database(config))
@@ -165,7 +165,7 @@ def _require_known(store: LearnedMessageStore, entries: tuple[str, ...]) -> None
 
 def _forget_all(store: LearnedMessageStore) -> int:
     """Forget all learned messages; if their file is not readable, delete it."""
-    from toolfold.retrieval.learned_store import LearnedStore
+    from toolfold.selection.retrieval.learned_store import LearnedStore
 
     try:
         return store.forget()

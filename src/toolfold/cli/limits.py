@@ -11,13 +11,13 @@ import click
 from toolfold.cli.access_rules import Account, ChangeAccount
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import escape_text, print_line, print_note
-from toolfold.users.directory import METERS, Meter
+from toolfold.state.users.directory import METERS, Meter
 
 if TYPE_CHECKING:
-    from toolfold.gateway.tokens import TokenStore
-    from toolfold.model import Json
-    from toolfold.users import Directory, Team, User
-    from toolfold.users.quotas import Quotas
+    from toolfold.core.types import Json
+    from toolfold.serving.gateway.client_tokens import TokenStore
+    from toolfold.state.users import Directory, Team, User
+    from toolfold.state.users.quotas import Quotas
 
 
 UNKNOWN_PRICES = (
@@ -84,7 +84,7 @@ def _parse(value: str) -> float | None:
 
 def describe_limits(user: User, directory: Directory, tokens: TokenStore) -> list[Json]:
     """Return the limits of a user and its teams, and how much of each is used up."""
-    from toolfold.users.quotas import team_account, user_account
+    from toolfold.state.users.quotas import team_account, user_account
 
     if tokens.quotas is None:
         return []
@@ -95,7 +95,7 @@ def describe_limits(user: User, directory: Directory, tokens: TokenStore) -> lis
 
 def describe_team_limits(team: Team, tokens: TokenStore) -> list[Json]:
     """Return the limits of a team, and how much of each its members have used up."""
-    from toolfold.users.quotas import team_account
+    from toolfold.state.users.quotas import team_account
 
     if tokens.quotas is None:
         return []
@@ -112,7 +112,7 @@ def _describe_usage(owners: list[tuple[str, str, User | Team]], quotas: Quotas) 
 
 def print_usage(limits: Sequence[Json]) -> None:
     """Print one line for each limit of a user or team, with the amount that is used up."""
-    from toolfold.users.quotas import format_amount
+    from toolfold.state.users.quotas import format_amount
 
     for each in limits:
         amounts = f"{format_amount(each['used'])} of {format_amount(each['limit'])}"

@@ -38,7 +38,7 @@ from toolfold.cli.server_commands import (
     summarize_server,
 )
 from toolfold.cli.shared_database import use_database
-from toolfold.errors import ConfigError
+from toolfold.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from toolfold.config import Config
@@ -78,7 +78,7 @@ def serve_sample(services: tuple[str, ...]) -> None:
     """
     import sys
 
-    from toolfold.sources.sample_server import SampleServer
+    from toolfold.tools.sample.sample_server import SampleServer
 
     SampleServer(services).serve(sys.stdin.buffer, sys.stdout.buffer)
 
@@ -108,9 +108,9 @@ def remove(invocation: Invocation, names: tuple[str, ...], in_project: bool) -> 
 
 
 def _delete_stored_data(config: Config, name: str) -> None:
-    from toolfold.sources.mcp.listing_cache import ListingCache
-    from toolfold.sources.mcp.oauth.login_store import FileLoginStore
-    from toolfold.sources.mcp.trust import Trust
+    from toolfold.mcp.listing_cache import ListingCache
+    from toolfold.mcp.oauth.login_store import FileLoginStore
+    from toolfold.mcp.trust import Trust
 
     FileLoginStore(login_directory(config)).delete(name)  # replicas may still use a login in the database
     try:
@@ -169,9 +169,9 @@ def _strip_line_number(origin: str) -> str:
 
 
 def _server_row(config: Config, name: str) -> dict[str, Any]:
-    from toolfold.sources.mcp.importing import redact_settings
-    from toolfold.sources.mcp.listing_cache import ListingCache
-    from toolfold.sources.mcp.trust import Trust
+    from toolfold.mcp.importing import redact_settings
+    from toolfold.mcp.listing_cache import ListingCache
+    from toolfold.mcp.trust import Trust
 
     server = config.mcp.servers[name]
     found = ListingCache(config.paths.cache_dir / "mcp").read(name, server)

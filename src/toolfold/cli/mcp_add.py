@@ -152,7 +152,7 @@ def add(
     The server is shown and added only after you confirm it, which also approves its current tools.
     """
     from toolfold.config import set_value
-    from toolfold.sources.mcp.importing import find_literal_secrets
+    from toolfold.mcp.importing import find_literal_secrets
 
     settings = _build_settings(target, options)
     file = settings_file(invocation, in_project)
@@ -231,7 +231,7 @@ def _parse_pair(text: str, sign: str, option: str) -> tuple[str, str]:
 def _validate_settings(settings: dict[str, Any]) -> None:
     from pydantic import ValidationError
 
-    from toolfold.config.servers import parse_server_settings
+    from toolfold.config.servers_settings import parse_server_settings
 
     try:
         parse_server_settings(settings)
@@ -241,7 +241,7 @@ def _validate_settings(settings: dict[str, Any]) -> None:
 
 def _require_unused_name(invocation: Invocation, name: str, file: Path) -> None:
     from toolfold.config import read_file_value
-    from toolfold.sources.mcp.importing import normalise_server_name
+    from toolfold.mcp.importing import normalise_server_name
 
     if normalise_server_name(name) != name:
         raise click.UsageError(f"{name!r} is not a valid server name. Try {normalise_server_name(name)!r}.")
@@ -253,7 +253,7 @@ def _require_unused_name(invocation: Invocation, name: str, file: Path) -> None:
 
 def _reject_own_gateway(invocation: Invocation, settings: dict[str, Any]) -> None:
     from toolfold.cli.connect import gateway_urls
-    from toolfold.sources.mcp.importing import is_gateway
+    from toolfold.mcp.importing import is_gateway
 
     if is_gateway(settings, gateway_urls(invocation.load_config())):
         raise click.ClickException(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.approval.safe_text import make_line_visible
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import NotFound, escape_text, print_line, print_warning
 from toolfold.cli.server_commands import (
@@ -22,10 +21,11 @@ from toolfold.cli.server_commands import (
     server_key,
     settings_file,
 )
-from toolfold.errors import closest_names, did_you_mean
+from toolfold.core.errors import closest_names, did_you_mean
+from toolfold.safety.approval.safe_text import make_line_visible
 
 if TYPE_CHECKING:
-    from toolfold.config.servers import McpServerSettings
+    from toolfold.config.servers_settings import McpServerSettings
 
 
 @click.command("enable")
@@ -80,7 +80,7 @@ def set_key(invocation: Invocation, name: str, key: str, value: str, in_project:
 
     Same as `toolfold config set mcp.servers.NAME.KEY VALUE`, in the file that defines the server.
     """
-    from toolfold.sources.mcp.importing import find_literal_secrets
+    from toolfold.mcp.importing import find_literal_secrets
 
     file = find_server_file(invocation, name, in_project)
     secrets = find_literal_secrets(_nest_value(key, value))
@@ -112,7 +112,7 @@ def _write_setting(invocation: Invocation, file: Path, name: str, key: str, valu
 
 def _read_server(file: Path, name: str) -> McpServerSettings:
     from toolfold.config import read_file_value
-    from toolfold.config.servers import parse_server_settings
+    from toolfold.config.servers_settings import parse_server_settings
 
     return parse_server_settings(read_file_value(file, server_key(name)))
 
@@ -125,7 +125,7 @@ def _resolve_tools(
     Raises NotFound for a tool that the server does not list, if `must_exist`. Any name is accepted as it is
     if no listing is cached.
     """
-    from toolfold.sources.mcp.listing_cache import ListingCache
+    from toolfold.mcp.listing_cache import ListingCache
 
     config = invocation.load_config()
     server = config.mcp.servers.get(name)

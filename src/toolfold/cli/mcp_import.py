@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.approval.safe_text import make_visible
 from toolfold.cli.allow_tools import allow_destructive_option, offer_to_allow
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.connect import home_directory
@@ -35,8 +34,9 @@ from toolfold.cli.server_commands import (
     yes_option,
 )
 from toolfold.cli.server_names import derive_name
-from toolfold.errors import ConfigError
-from toolfold.sources.mcp.importing import CLIENTS, ClientConfigFile, ImportCandidate, ImportResult
+from toolfold.core.errors import ConfigError
+from toolfold.mcp.importing import CLIENTS, ClientConfigFile, ImportCandidate, ImportResult
+from toolfold.safety.approval.safe_text import make_visible
 
 if TYPE_CHECKING:
     from toolfold.config import Config
@@ -106,7 +106,7 @@ def import_servers(
     --file reads a settings file or JSON as printed in READMEs: {"mcpServers": …}, {"servers": …},
     {"mcp": …}, "name": {"command": …}, or a single {"command": …} that --name names.
     """
-    from toolfold.sources.mcp.importing import build_candidates
+    from toolfold.mcp.importing import build_candidates
 
     if name is not None and file is None:
         raise click.UsageError("--name can be used only with --file")
@@ -138,7 +138,7 @@ def import_servers(
 
 def _read_clients(config: Config, clients: Sequence[str]) -> list[ImportResult]:
     from toolfold.cli.connect import gateway_urls
-    from toolfold.sources.mcp.importing import find_config_files, read_client_file, reject_gateways
+    from toolfold.mcp.importing import find_config_files, read_client_file, reject_gateways
 
     home, project = home_directory(config), config.paths.project_dir
     places = find_config_files(
@@ -155,8 +155,8 @@ def _read_clients(config: Config, clients: Sequence[str]) -> list[ImportResult]:
 def _read_file_option(config: Config, clients: Sequence[str], file: Path, name: str | None) -> ImportResult:
     """Read the servers in the --file option: a program's settings file, or a JSON snippet."""
     from toolfold.cli.connect import gateway_urls
-    from toolfold.config.document import read_text
-    from toolfold.sources.mcp.importing import guess_client, read_client_file, read_snippet, reject_gateways
+    from toolfold.config.yaml_document import read_text
+    from toolfold.mcp.importing import guess_client, read_client_file, read_snippet, reject_gateways
 
     home, project = home_directory(config), config.paths.project_dir
     client = clients[0] if clients else guess_client(file)
@@ -180,7 +180,7 @@ def _read_file_option(config: Config, clients: Sequence[str], file: Path, name: 
 
 def _read_stdin() -> str:
     """Return the text of standard input. Raises ConfigError if it is too long."""
-    from toolfold.config.document import MAX_CONFIG_BYTES
+    from toolfold.config.yaml_document import MAX_CONFIG_BYTES
 
     content = sys.stdin.buffer.read(MAX_CONFIG_BYTES + 1)
     if len(content) > MAX_CONFIG_BYTES:
@@ -205,7 +205,7 @@ def _filter_by_name(
 
 
 def _make_plan(candidate: ImportCandidate, without_secrets: bool) -> _ImportPlan:
-    from toolfold.sources.mcp.importing import find_literal_secrets, replace_secrets
+    from toolfold.mcp.importing import find_literal_secrets, replace_secrets
 
     settings, variables = dict(candidate.server.settings), tuple[str, ...]()
     if without_secrets:
@@ -361,7 +361,7 @@ def _print_result(chosen: Sequence[_ImportPlan], new: Sequence[_ImportPlan], fil
 def _result_as_json(
     answers: Sequence[ImportResult], plans: Sequence[_ImportPlan], chosen: Sequence[_ImportPlan]
 ) -> dict[str, Any]:
-    from toolfold.sources.mcp.importing import redact_settings
+    from toolfold.mcp.importing import redact_settings
 
     return {
         "found": [

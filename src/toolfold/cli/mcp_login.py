@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolfold.approval.safe_text import make_visible
 from toolfold.cli.app import Invocation
 from toolfold.cli.credentials import find_user_id, open_store, require_per_user_server
 from toolfold.cli.output import escape_text, print_line, print_note
 from toolfold.cli.server_commands import unknown_server_error
 from toolfold.cli.shared_database import use_database
-from toolfold.errors import ConfigError
+from toolfold.core.errors import ConfigError
+from toolfold.safety.approval.safe_text import make_visible
 
 if TYPE_CHECKING:
     from toolfold.config import Config
-    from toolfold.sources.mcp.oauth import LoginStatus
-    from toolfold.sources.mcp.oauth.login_store import LoginStore
+    from toolfold.mcp.oauth import LoginStatus
+    from toolfold.mcp.oauth.login_store import LoginStore
 
 
 @click.command("login")
@@ -50,9 +50,9 @@ def login(invocation: Invocation, name: str, user: str | None, no_browser: bool,
     If this machine has no browser, open the printed URL on another machine, log in, and paste the final URL
     from that browser's address bar. It begins with http://127.0.0.1, and its page does not load.
     """
-    from toolfold.sources.mcp.listing_cache import ListingCache
-    from toolfold.sources.mcp.oauth import find_browser, find_client_issuer, log_in
-    from toolfold.sources.mcp.user_credentials import uses_login
+    from toolfold.mcp.listing_cache import ListingCache
+    from toolfold.mcp.oauth import find_browser, find_client_issuer, log_in
+    from toolfold.mcp.user_credentials import uses_login
 
     config = invocation.load_config()
     if name not in config.mcp.servers:
@@ -99,7 +99,7 @@ def login(invocation: Invocation, name: str, user: str | None, no_browser: bool,
 @click.pass_obj
 def logout(invocation: Invocation, name: str, user: str | None) -> None:
     """Delete the stored login of a server, and revoke it at the issuer if the issuer supports that."""
-    from toolfold.sources.mcp.oauth import log_out
+    from toolfold.mcp.oauth import log_out
 
     config = invocation.load_config()
     server = config.mcp.servers.get(name)
@@ -117,8 +117,8 @@ def _open_logins(
 
     Unless `needs_credentials` is set, credentials that cannot be decrypted count as none.
     """
-    from toolfold.sources.mcp.setting_references import add_credentials
-    from toolfold.sources.mcp.user_credentials import open_logins
+    from toolfold.mcp.setting_references import add_credentials
+    from toolfold.mcp.user_credentials import open_logins
 
     config = invocation.load_config()
     user_id, database = find_user_id(invocation, user), use_database(config)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import escape_text, print_line, print_note
 from toolfold.cli.server_commands import unknown_server_error
+from toolfold.safety.approval.safe_text import make_visible, shorten_middle
 
 if TYPE_CHECKING:
     from toolfold.config import Config
@@ -74,7 +74,7 @@ def logs(
 
 def _select_logs(config: Config, name: str | None, only_gateway: bool, *, follow: bool) -> Mapping[str, Path]:
     """Return the log files to show, by label; missing files are included only if named or with --follow."""
-    from toolfold.gateway.log_file import gateway_log_path
+    from toolfold.serving.gateway.log_file import gateway_log_path
 
     gateway = gateway_log_path(config.paths.state_dir)
     if only_gateway:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.approval.safe_text import make_line_visible
 from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
 from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_warning
 from toolfold.cli.server_commands import (
@@ -20,11 +19,12 @@ from toolfold.cli.server_commands import (
     select_servers,
     yes_option,
 )
+from toolfold.safety.approval.safe_text import make_line_visible
 
 if TYPE_CHECKING:
     from toolfold.config import Config
-    from toolfold.sources.mcp.naming import ToolNames
-    from toolfold.sources.mcp.trust import HeldTool
+    from toolfold.mcp.tool_names import ToolNames
+    from toolfold.mcp.trust import HeldTool
 
 MAX_SUSPICIONS_SHOWN = 10
 
@@ -78,7 +78,7 @@ def review(invocation: Invocation, names: tuple[str, ...], all_: bool, yes: bool
 
 def _find_held_tools(config: Config, names: Sequence[str]) -> list[tuple[str, HeldTool]]:
     """Return the servers' new or changed tools that wait for review, from cached lists if possible."""
-    from toolfold.sources.mcp.listing_cache import ListingCache
+    from toolfold.mcp.listing_cache import ListingCache
 
     cache = ListingCache(config.paths.cache_dir / "mcp")
     pinned = [name for name in names if config.mcp.servers[name].trust == "pin"]
@@ -98,7 +98,7 @@ def _warn_about_suspicions(
     config: Config, names: Sequence[str], held: Collection[str], tool_names: ToolNames
 ) -> None:
     """Warn about tools in use whose text looks like instructions to the model (prompt injection)."""
-    from toolfold.sources.mcp.listing_cache import ListingCache
+    from toolfold.mcp.listing_cache import ListingCache
 
     cache, trust = ListingCache(config.paths.cache_dir / "mcp"), load_trust(config, ())
     for name in names:
@@ -149,7 +149,7 @@ def _accept_one_by_one(
 
 
 def _print_held_tool(server: str, held: HeldTool, tool_names: ToolNames) -> None:
-    from toolfold.sources.mcp.trust import describe_difference
+    from toolfold.mcp.trust import describe_difference
 
     shown = make_line_visible(tool_names.names_of(server, held.tool.name).client)
     print_line(f"\n[bold]{escape_text(shown)}[/bold] of {escape_text(server)} {_REASON_TEXTS[held.reason]}")
@@ -163,7 +163,7 @@ def _print_held_tool(server: str, held: HeldTool, tool_names: ToolNames) -> None
 
 
 def _held_as_json(server: str, held: HeldTool, tool_names: ToolNames) -> dict[str, Any]:
-    from toolfold.sources.mcp.trust import describe_difference
+    from toolfold.mcp.trust import describe_difference
 
     return {
         "server": server,

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from toolfold.approval.safe_text import make_line_visible
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_note, print_table
+from toolfold.safety.approval.safe_text import make_line_visible
 
 _NO_GATEWAY = (
     "no gateway is running. Programs added with `toolfold connect` start one; so does `toolfold serve`."
@@ -28,7 +28,7 @@ _COUNTS = (
 @click.pass_obj
 def status(invocation: Invocation, as_json: bool) -> None:
     """Show the running gateways, the state of their servers, and their connected clients."""
-    from toolfold.gateway.status import read_statuses
+    from toolfold.serving.gateway.status import read_statuses
 
     found = read_statuses(invocation.paths().state_dir / "gateway" / "status")
     if as_json:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolfold.sources.mcp.tools import is_wanted
+from toolfold.mcp.mcp_tools import is_wanted
 
 if TYPE_CHECKING:
-    from toolfold.config.servers import McpServerSettings
-    from toolfold.runtime import Runtime
+    from toolfold.config.servers_settings import McpServerSettings
+    from toolfold.runtime.runtime import Runtime
 
 
 def explain_missing_tool(runtime: Runtime, name: str) -> str:

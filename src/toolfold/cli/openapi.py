@@ -25,14 +25,14 @@ from toolfold.cli.output import (
     show_spinner,
 )
 from toolfold.cli.server_commands import confirm, yes_option
-from toolfold.errors import closest_names, did_you_mean, shorten
+from toolfold.core.errors import closest_names, did_you_mean, shorten
 
 if TYPE_CHECKING:
     from toolfold.config import Config
-    from toolfold.sources.mcp.scan import ScanFinding
-    from toolfold.sources.openapi.credentials import SecurityScheme
-    from toolfold.sources.openapi.document import OpenApiDocument
-    from toolfold.sources.openapi.operations import ApiOperation, SkippedOperation
+    from toolfold.mcp.scan import ScanFinding
+    from toolfold.tools.openapi.api_credentials import SecurityScheme
+    from toolfold.tools.openapi.api_document import OpenApiDocument
+    from toolfold.tools.openapi.operations import ApiOperation, SkippedOperation
 
 MAX_SHOWN = 10
 MAX_NAME_CHARS = 32
@@ -162,7 +162,7 @@ def add_api(
 def remove_api(invocation: Invocation, name: str) -> None:
     """Remove an API that `from-openapi` has added, with all its tools."""
     from toolfold.config import unset_value
-    from toolfold.sources.openapi.api_file import locate_api_file
+    from toolfold.tools.openapi.api_file import locate_api_file
 
     config = invocation.load_config()
     if name not in config.apis:
@@ -173,7 +173,7 @@ def remove_api(invocation: Invocation, name: str) -> None:
 
 
 def _read_document(config: Config, source: str, networks: Sequence[str]) -> OpenApiDocument:
-    from toolfold.sources.openapi.document import MAX_DOCUMENT_BYTES, parse_document
+    from toolfold.tools.openapi.api_document import MAX_DOCUMENT_BYTES, parse_document
 
     if source.startswith(("http://", "https://")):
         return parse_document(_fetch(config, source, networks, MAX_DOCUMENT_BYTES))
@@ -187,8 +187,8 @@ def _read_document(config: Config, source: str, networks: Sequence[str]) -> Open
 def _fetch(config: Config, url: str, networks: Sequence[str], max_bytes: int) -> bytes:
     import asyncio
 
-    from toolfold.internet.address_policy import AddressPolicy
-    from toolfold.internet.fetching import Fetcher, FetchLimits
+    from toolfold.tools.internet.address_policy import AddressPolicy
+    from toolfold.tools.internet.fetching import Fetcher, FetchLimits
 
     try:
         policy = AddressPolicy.allowing((*config.web.private_networks, *networks))
@@ -205,8 +205,8 @@ def _fetch(config: Config, url: str, networks: Sequence[str], max_bytes: int) ->
 def _make_plan(
     document: OpenApiDocument, source: str, name: str | None, base_url: str | None, auth: Sequence[str]
 ) -> ApiPlan:
-    from toolfold.sources.openapi.credentials import read_security_schemes
-    from toolfold.sources.openapi.operations import read_operations
+    from toolfold.tools.openapi.api_credentials import read_security_schemes
+    from toolfold.tools.openapi.operations import read_operations
 
     chosen = _choose_name(name, document, source)
     url = _choose_url(document, source, base_url)
@@ -226,7 +226,7 @@ def _make_plan(
 
 
 def _choose_name(name: str | None, document: OpenApiDocument, source: str) -> str:
-    from toolfold.sources.openapi.operations import split_words
+    from toolfold.tools.openapi.operations import split_words
 
     if name is not None:
         words = split_words(name)
@@ -257,7 +257,7 @@ def _choose_url(document: OpenApiDocument, source: str, base_url: str | None) ->
 
 
 def _choose_variables(api: str, schemes: Sequence[SecurityScheme], auth: Sequence[str]) -> dict[str, str]:
-    from toolfold.sources.openapi.credentials import suggest_variable
+    from toolfold.tools.openapi.api_credentials import suggest_variable
 
     chosen = {scheme.name: suggest_variable(api, scheme, len(schemes) - 1) for scheme in schemes}
     for entry in auth:
@@ -294,7 +294,7 @@ def _require_chosen_variables(plan: ApiPlan, config: Config, auth: Sequence[str]
 
 def _add_token(plan: ApiPlan, variable: str | None) -> ApiPlan:
     """Return the plan with a bearer token for all operations, even if the document declares no login."""
-    from toolfold.sources.openapi.credentials import SecurityScheme
+    from toolfold.tools.openapi.api_credentials import SecurityScheme
 
     if variable is None:
         return plan
@@ -322,9 +322,9 @@ def _filter_tools(plan: ApiPlan, include: Sequence[str], exclude: Sequence[str])
 
 def _drop_flagged(plan: ApiPlan, keep: bool) -> ApiPlan:
     """Return the plan without tools whose text looks like instructions to a model."""
-    from toolfold.model import freeze
-    from toolfold.sources.mcp.scan import scan_tools
-    from toolfold.sources.mcp.tool_listing import ListedTool
+    from toolfold.core.types import freeze
+    from toolfold.mcp.scan import scan_tools
+    from toolfold.mcp.tool_listing import ListedTool
 
     listed = [
         ListedTool(name=each.name, description=each.description, input_schema=freeze(each.parameters))
@@ -370,7 +370,7 @@ def _print_plan(plan: ApiPlan, config: Config) -> None:
 def _write_api(invocation: Invocation, config: Config, plan: ApiPlan, networks: Sequence[str]) -> None:
     from toolfold.config import set_value
     from toolfold.config.atomic import make_private_directory, replace_file
-    from toolfold.sources.openapi.api_file import StoredApi, format_api, locate_api_file
+    from toolfold.tools.openapi.api_file import StoredApi, format_api, locate_api_file
 
     stored = StoredApi(plan.title, plan.operations, {scheme.name: scheme for scheme in plan.schemes})
     content, checksum = format_api(stored)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from toolfold.evaluation import CurvePoint, RecallCurve
+    from toolfold.runtime.evaluation import CurvePoint, RecallCurve
 
 SUFFIXES = (".png", ".svg", ".pdf")
 # A colour-blind-safe palette; the markers distinguish the curves in black-and-white print.

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from toolfold.errors import StartedByTool
+from toolfold.core.errors import StartedByTool
 
 __all__ = ["ALLOWED_IN_TOOL_CALLS", "restrict_command"]
 

@@ -23,9 +23,9 @@ from toolfold.cli.agent_options import (
 )
 from toolfold.cli.app import EXIT_BAD_CONFIG, EXIT_FAILED, EXIT_INTERRUPTED, Invocation
 from toolfold.cli.output import escape_text, format_json_line, print_note
-from toolfold.events import Event, ToolFinished, ToolsSelected, TurnFinished
-from toolfold.provenance import find_tool_call
-from toolfold.providers.errors import ProviderError
+from toolfold.core.events import Event, ToolFinished, ToolsSelected, TurnFinished
+from toolfold.core.tool_processes import find_tool_call
+from toolfold.models.provider_errors import ProviderError
 
 if TYPE_CHECKING:
     from toolfold.agent import Agent
@@ -136,7 +136,7 @@ def _open_demo(
 
 async def _run_turn(agent: Agent, message: str, printer: TurnPrinter) -> int:
     """Run one agent turn for the message, print its events and return the exit code."""
-    from toolfold.approval.prompting import NOBODY_ASKED
+    from toolfold.safety.approval.prompting import NOBODY_ASKED
 
     printer.start(agent.session_id)
     code = EXIT_FAILED

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.catalogs import catalog_options, load_extra_tools
+from toolfold.cli.catalog_options import catalog_options, load_extra_tools
 from toolfold.cli.output import (
     format_count,
     print_json,
@@ -19,13 +19,13 @@ from toolfold.cli.output import (
     print_warning,
     progress_bar,
 )
-from toolfold.errors import join_names
+from toolfold.core.errors import join_names
 
 if TYPE_CHECKING:
-    from toolfold.model import Tool
-    from toolfold.registry import Snapshot
-    from toolfold.retrieval.search import Hit, Mode
-    from toolfold.runtime import Runtime
+    from toolfold.core.registry import Snapshot
+    from toolfold.core.types import Tool
+    from toolfold.runtime.runtime import Runtime
+    from toolfold.selection.retrieval.tool_search import Hit, Mode
 
 MODES = click.Choice(["keyword", "semantic", "hybrid", "rerank"])
 MAX_WORDS_SHOWN = 8
@@ -96,7 +96,7 @@ def _searched_tools(runtime: Runtime, added: Sequence[Tool]) -> tuple[Snapshot, 
 
     Tools from a catalog are not registered, because a catalog may contain names that the registry rejects.
     """
-    from toolfold.registry import Snapshot
+    from toolfold.core.registry import Snapshot
 
     configured, granted = runtime.registry.snapshot(), runtime.session().granted()
     if not added:

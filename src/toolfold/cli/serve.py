@@ -21,10 +21,10 @@ import click
 from toolfold import __version__
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import escape_text, format_count, print_note
-from toolfold.errors import ConfigError
-from toolfold.gateway.health import MetricsApp, ReplicaReadiness
-from toolfold.loops import make_network_loop
-from toolfold.provenance import find_tool_call
+from toolfold.core.errors import ConfigError
+from toolfold.core.loops import make_network_loop
+from toolfold.core.tool_processes import find_tool_call
+from toolfold.serving.gateway.health import MetricsApp, ReplicaReadiness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     import uvicorn
 
     from toolfold.config import Config
-    from toolfold.dashboard.app import DashboardApp
-    from toolfold.dashboard.approvals import PageApprover
-    from toolfold.dashboard.local_gateways import GatewayFeed
-    from toolfold.gateway.http_app import AccessPolicy, MountedApp
-    from toolfold.gateway.login_pages import LoginPages
-    from toolfold.gateway.oauth import OAuthResource
-    from toolfold.gateway.server import Gateway
-    from toolfold.gateway.tokens import TokenStore
-    from toolfold.model import Tool
-    from toolfold.proxy import Proxy
-    from toolfold.runtime import Runtime
+    from toolfold.core.types import Tool
+    from toolfold.runtime.runtime import Runtime
+    from toolfold.serving.dashboard.approval_routes import PageApprover
+    from toolfold.serving.dashboard.dashboard_app import DashboardApp
+    from toolfold.serving.dashboard.local_gateways import GatewayFeed
+    from toolfold.serving.gateway.client_tokens import TokenStore
+    from toolfold.serving.gateway.http_app import AccessPolicy, MountedApp
+    from toolfold.serving.gateway.login_pages import LoginPages
+    from toolfold.serving.gateway.oauth import OAuthResource
+    from toolfold.serving.gateway.server import Gateway
+    from toolfold.serving.proxy import Proxy
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def serve_stdio(
 
     With FILE.py or MODULE, serve the @tool functions of these modules.
     """
-    from toolfold.gateway.stdio import serve
+    from toolfold.serving.gateway.stdio import serve
 
     with redirect_stdout(sys.stderr):  # a module may print, and standard output belongs to the protocol
         served = _load_modules(modules, with_settings=with_settings)
@@ -163,8 +163,8 @@ class _ServedModules:
 
     def add_to(self, runtime: Runtime, toolsets: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """Register the tools and return the toolsets to serve. Raises NameTaken."""
-        from toolfold.errors import NameTaken
-        from toolfold.scope import TOOL_RULE
+        from toolfold.core.errors import NameTaken
+        from toolfold.core.scope import TOOL_RULE
 
         registered = runtime.registry.snapshot()
         for each in self.tools if self.with_settings else ():
@@ -177,7 +177,7 @@ class _ServedModules:
 
 
 def _load_modules(names: tuple[str, ...], *, with_settings: bool) -> _ServedModules:
-    from toolfold.sources.tool_modules import load_tool_modules
+    from toolfold.tools.tool_modules import load_tool_modules
 
     if with_settings and not names:
         raise click.UsageError("--with-settings needs a module: without one, the settings are served anyway")
@@ -187,7 +187,7 @@ def _load_modules(names: tuple[str, ...], *, with_settings: bool) -> _ServedModu
 @contextmanager
 def _open_feed(runtime: Runtime, approver: PageApprover | None) -> Iterator[GatewayFeed | None]:
     """Record the usage of a gateway without pages, and offer its questions and events to dashboards."""
-    from toolfold.dashboard.local_gateways import open_feed
+    from toolfold.serving.dashboard.local_gateways import open_feed
 
     if approver is None:
         yield None
@@ -199,8 +199,8 @@ def _open_feed(runtime: Runtime, approver: PageApprover | None) -> Iterator[Gate
 @contextmanager
 def _log_to_file(config: Config, address: str) -> Iterator[None]:
     """Write the gateway's log to its file during a `with` block, in which the gateway runs."""
-    from toolfold.gateway.log_file import gateway_log_path, log_to_file
-    from toolfold.redaction import Redaction
+    from toolfold.safety.redaction import Redaction
+    from toolfold.serving.gateway.log_file import gateway_log_path, log_to_file
 
     file, started = gateway_log_path(config.paths.state_dir), time.monotonic()
     with log_to_file(file, Redaction(config.secret_values())):
@@ -217,8 +217,8 @@ class _GatewayStatus:
     """Status of the running gateway as `toolfold mcp status` shows it."""
 
     def __init__(self, runtime: Runtime, config: Config, address: str) -> None:
-        from toolfold.gateway.status import StatusFile, format_local_time
-        from toolfold.redaction import Redaction
+        from toolfold.safety.redaction import Redaction
+        from toolfold.serving.gateway.status import StatusFile, format_local_time
 
         self._runtime, self._address, self._started = runtime, address, format_local_time()
         self._redact = Redaction(config.secret_values())
@@ -230,7 +230,7 @@ class _GatewayStatus:
         self._gateway = gateway
 
     def _describe(self) -> dict[str, Any]:
-        from toolfold.gateway.status import describe_gateway
+        from toolfold.serving.gateway.status import describe_gateway
 
         about = {"address": self._address, "started": self._started}
         return describe_gateway(self._runtime, self._gateway, self._redact, **about)
@@ -252,7 +252,7 @@ def _require_toolsets(runtime: Runtime, toolsets: tuple[str, ...] | None) -> tup
 
 def _prepare_process() -> None:
     """Tune garbage collection and thread switching of the process for faster responses."""
-    from toolfold.sources.mcp.sdk_compat import load_sdk
+    from toolfold.mcp.sdk_compat import load_sdk
 
     load_sdk()  # the largest part of the heap, and needed at once
     gc.freeze()
@@ -264,7 +264,7 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
 
     A port in use is reported at once, and a client that connects early waits instead of being refused.
     """
-    from toolfold.gateway.listening import listen_on
+    from toolfold.serving.gateway.listening import listen_on
 
     try:
         return listen_on(host, port)
@@ -298,8 +298,8 @@ async def _serve_http(
     on_start: Callable[[Gateway], object],
     approver: PageApprover | None,
 ) -> None:
-    from toolfold.gateway.http_app import make_access_policy, make_app
-    from toolfold.gateway.tokens import open_tokens
+    from toolfold.serving.gateway.client_tokens import open_tokens
+    from toolfold.serving.gateway.http_app import make_access_policy, make_app
 
     host, port = listening.getsockname()[:2]
     tokens = open_tokens(config, runtime.database)
@@ -343,7 +343,7 @@ async def _serve_http(
 
 def _open_oauth(config: Config, tokens: TokenStore) -> OAuthResource | None:
     """Return the verifier for access tokens from an identity provider; None if none is configured."""
-    from toolfold.gateway.oauth import OAuthResource
+    from toolfold.serving.gateway.oauth import OAuthResource
 
     settings = config.gateway.oauth
     return OAuthResource(settings, tokens.users) if settings.issuer else None
@@ -368,7 +368,7 @@ def _reload_on_hangup(runtime: Runtime) -> None:
 
 def _open_proxy(runtime: Runtime, guard: AccessPolicy, host: str, port: int) -> list[Proxy]:
     """Return a one-element list with the model proxy; an empty list if the proxy is turned off."""
-    from toolfold.proxy import Proxy
+    from toolfold.serving.proxy import Proxy
 
     if not runtime.config.proxy.enabled:
         return []
@@ -382,7 +382,7 @@ def _make_approver(config: Config) -> PageApprover | None:
 
     In a tool call there is none: the tool call could sign in with the printed link.
     """
-    from toolfold.dashboard.approvals import make_page_approver
+    from toolfold.serving.dashboard.approval_routes import make_page_approver
 
     has_dashboard = config.dashboard.enabled and not find_tool_call()
     return make_page_approver(config.secret_values()) if has_dashboard else None
@@ -396,7 +396,7 @@ def _open_dashboard(
     The list is empty if the dashboard is turned off.
     """
     from toolfold.cli.demo import make_dashboard_demo
-    from toolfold.dashboard.dashboard import Dashboard
+    from toolfold.serving.dashboard.dashboard import Dashboard
 
     if approver is None:
         return [], None
@@ -413,7 +413,7 @@ def _open_login_pages(
     runtime: Runtime, guard: AccessPolicy, dashboards: list[DashboardApp], host: str, port: int
 ) -> list[LoginPages]:
     """Return a one-element list with the MCP login pages; an empty list if their URL is not known."""
-    from toolfold.gateway.login_pages import LoginPages
+    from toolfold.serving.gateway.login_pages import LoginPages
 
     url = _find_public_url(runtime.config, guard, host, port)
     if not url:
@@ -460,9 +460,9 @@ def build_server(
     """
     import uvicorn
 
-    from toolfold.gateway.http_app import make_server_config
-    from toolfold.gateway.http_connections import AcceptErrors, ConnectionAcceptor, make_connection
-    from toolfold.gateway.listening import MAX_PENDING_CONNECTIONS
+    from toolfold.serving.gateway.http_app import make_server_config
+    from toolfold.serving.gateway.http_connections import AcceptErrors, ConnectionAcceptor, make_connection
+    from toolfold.serving.gateway.listening import MAX_PENDING_CONNECTIONS
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -563,8 +563,8 @@ def _print_access(config: Config, *, needs_token: bool) -> None:
 
 def _print_listing_size(runtime: Runtime, toolsets: tuple[str, ...] | None) -> None:
     """Print the size of the tool list for clients, in a thread because measuring takes a while."""
-    from toolfold.gateway.listing_size import measure_listing
-    from toolfold.gateway.server import open_session
+    from toolfold.serving.gateway.listing_size import measure_listing
+    from toolfold.serving.gateway.server import open_session
 
     def on_ready() -> None:
         try:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.approval.safe_text import make_line_visible, make_visible, shorten_middle
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import (
     NotFound,
@@ -31,15 +30,16 @@ from toolfold.cli.output import (
     show_spinner,
 )
 from toolfold.cli.shared_database import use_database
-from toolfold.errors import ConfigError, closest_names, did_you_mean, join_names
+from toolfold.core.errors import ConfigError, closest_names, did_you_mean, join_names
+from toolfold.safety.approval.safe_text import make_line_visible, make_visible, shorten_middle
 
 if TYPE_CHECKING:
     from toolfold.config import Config
     from toolfold.config.record import SettingsRecord
-    from toolfold.sources.mcp.naming import ToolNames
-    from toolfold.sources.mcp.pool import McpServers
-    from toolfold.sources.mcp.tool_listing import Listing
-    from toolfold.sources.mcp.trust import HeldTool, Trust
+    from toolfold.mcp.pool import McpServers
+    from toolfold.mcp.tool_listing import Listing
+    from toolfold.mcp.tool_names import ToolNames
+    from toolfold.mcp.trust import HeldTool, Trust
 
 MAX_PARALLEL_PROBES = 8
 MAX_PROBLEMS_SHOWN = 5
@@ -104,7 +104,7 @@ def unknown_server_error(name: str, servers: Mapping[str, Any]) -> NotFound:
 
 def print_server(heading: str, settings: Mapping[str, Any], remarks: Sequence[str] = ()) -> None:
     """Print a server's settings: the command that it would start, or the URL to connect to."""
-    from toolfold.sources.mcp.importing import redact_settings
+    from toolfold.mcp.importing import redact_settings
 
     print_line(f"[bold]{escape_text(heading)}[/bold]")
     for label, text in _settings_lines(redact_settings(settings)):
@@ -115,7 +115,7 @@ def print_server(heading: str, settings: Mapping[str, Any], remarks: Sequence[st
 
 def summarize_server(settings: Mapping[str, Any], *, short: bool = False) -> str:
     """Return a server's command or URL on one line; `short` shortens long paths."""
-    from toolfold.sources.mcp.importing import redact_settings
+    from toolfold.mcp.importing import redact_settings
 
     _, text = next(_settings_lines(redact_settings(settings)))
     shown = make_visible(text)
@@ -215,9 +215,9 @@ def open_server_pool(config: Config, names: Sequence[str]) -> Iterator[McpServer
     It declares the same client capabilities as the gateway. Some servers list fewer tools to a client that
     does not support elicitation, and that listing would be pinned.
     """
-    from toolfold.model import FrozenDict
-    from toolfold.registry import Registry
-    from toolfold.sources.mcp.pool import McpServers
+    from toolfold.core.registry import Registry
+    from toolfold.core.types import FrozenDict
+    from toolfold.mcp.pool import McpServers
 
     chosen = {name: config.mcp.servers[name].model_copy(update={"enabled": True}) for name in names}
     block = config.mcp.model_copy(update={"servers": FrozenDict(chosen), "enabled": True})
@@ -234,8 +234,8 @@ def load_trust(config: Config, exclude: Sequence[str]) -> Trust:
 
     The policy compares tool names with these tools, to detect imitations.
     """
-    from toolfold.sources.mcp.listing_cache import ListingCache
-    from toolfold.sources.mcp.trust import Trust
+    from toolfold.mcp.listing_cache import ListingCache
+    from toolfold.mcp.trust import Trust
 
     trust, cache = (
         Trust.from_config(config, use_database(config)),
@@ -253,8 +253,8 @@ def load_tool_names(config: Config, extra: Sequence[str] = ()) -> ToolNames:
     No server is started. Built-in tools and plugins are loaded, because a server's tool cannot have the name
     of one of theirs.
     """
-    from toolfold.runtime import open_runtime
-    from toolfold.sources.mcp.naming import ToolNames
+    from toolfold.mcp.tool_names import ToolNames
+    from toolfold.runtime.runtime import open_runtime
 
     disabled = config.model_copy(update={"mcp": config.mcp.model_copy(update={"enabled": False})})
     with redirect_stdout(sys.stderr), open_runtime(disabled) as runtime:  # plugins may print
@@ -294,7 +294,7 @@ def read_new_listings(invocation: Invocation, names: Sequence[str] = (), *, quie
     `names` limits it to these servers. A server that cannot be started is reported; with `quiet`, nothing is
     printed.
     """
-    from toolfold.sources.mcp.listing_cache import ListingCache
+    from toolfold.mcp.listing_cache import ListingCache
 
     config = invocation.load_config(quiet=True)
     cache = ListingCache(config.paths.cache_dir / "mcp")
@@ -310,7 +310,7 @@ def read_new_listings(invocation: Invocation, names: Sequence[str] = (), *, quie
 
 
 def _probe_server(pool: McpServers, name: str) -> ServerProbe:
-    from toolfold.sources.mcp.faults import ServerFailed
+    from toolfold.mcp.faults import ServerFailed
 
     try:
         listing = pool.refresh_listing(name)
@@ -384,8 +384,8 @@ def print_tools(probe: ServerProbe) -> None:
 
 def list_destructive_tools(probe: ServerProbe) -> list[str]:
     """Return the names of tools whose annotations declare that they can destroy data."""
-    from toolfold.approval.annotations import effects_of_annotations
-    from toolfold.model import Effect
+    from toolfold.core.types import Effect
+    from toolfold.safety.approval.annotations import effects_of_annotations
 
     offers = probe.listing.tools if probe.listing else ()
     return [

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from urllib.parse import urlsplit
 
-from toolfold.sources.mcp.importing import normalise_server_name
+from toolfold.mcp.importing import normalise_server_name
 
 _CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 _RUNNERS = frozenset(

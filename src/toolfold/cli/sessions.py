@@ -27,10 +27,10 @@ from toolfold.cli.transcripts import (
     read_transcript,
 )
 from toolfold.config.atomic import replace_file
-from toolfold.errors import ConfigError
+from toolfold.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from toolfold.store import SessionStore
+    from toolfold.state.store import SessionStore
 
 MAX_TITLE_CHARS = 60
 

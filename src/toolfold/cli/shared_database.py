@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolfold.database import open_database
-from toolfold.database.opening import LOCAL_STORE
+from toolfold.state.database import open_database
+from toolfold.state.database.opening import LOCAL_STORE
 
 if TYPE_CHECKING:
     from toolfold.config import Config
-    from toolfold.database import Database
+    from toolfold.state.database import Database
 
-_KEY = "toolfold.database"
+_KEY = "toolfold.state.database"
 
 
 def use_database(config: Config) -> Database | None:

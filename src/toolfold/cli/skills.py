@@ -18,7 +18,7 @@ def command() -> None:
 @click.pass_obj
 def list_skills(invocation: Invocation, as_json: bool) -> None:
     """List your skills and those of the project."""
-    from toolfold.skills import open_skill_library
+    from toolfold.tools.skill_files import open_skill_library
 
     library = open_skill_library(invocation.load_config())
     found = library.list_skills()

@@ -9,8 +9,8 @@ import click
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_note
 from toolfold.cli.unused_files import warn_of_unused_files
-from toolfold.database.opening import LOCAL_STORE
-from toolfold.errors import ConfigError
+from toolfold.core.errors import ConfigError
+from toolfold.state.database.opening import LOCAL_STORE
 
 
 @click.group("store")
@@ -23,8 +23,8 @@ def command() -> None:
 @click.pass_obj
 def show_status(invocation: Invocation, as_json: bool) -> None:
     """Show where state is stored, and whether the database can be reached."""
-    from toolfold.database import Database
-    from toolfold.database.migrations import LATEST, find_version
+    from toolfold.state.database import Database
+    from toolfold.state.database.migrations import LATEST, find_version
 
     config = invocation.load_config()
     if config.store == LOCAL_STORE:
@@ -59,8 +59,8 @@ def show_status(invocation: Invocation, as_json: bool) -> None:
 @click.pass_obj
 def migrate_tables(invocation: Invocation, target: int | None, yes: bool) -> None:
     """Upgrade or downgrade the tables of the shared database. Safe while replicas are running."""
-    from toolfold.database import Database
-    from toolfold.database.migrations import LATEST, find_version, migrate
+    from toolfold.state.database import Database
+    from toolfold.state.database.migrations import LATEST, find_version, migrate
 
     config = invocation.load_config()
     if config.store == LOCAL_STORE:
@@ -90,7 +90,7 @@ def recover_files(invocation: Invocation) -> None:
 
     Close other programs of Toolfold first.
     """
-    from toolfold.store.recovery import find_damage, list_store_files, recover_file
+    from toolfold.state.store.recovery import find_damage, list_store_files, recover_file
 
     for file in list_store_files(invocation.paths().state_dir):
         try:

@@ -14,11 +14,11 @@ from toolfold.cli.limits import add_limit_command, describe_team_limits, print_u
 from toolfold.cli.output import escape_text, print_json, print_line, print_note, print_table
 from toolfold.cli.server_commands import confirm, yes_option
 from toolfold.cli.user import open_user_tokens, open_users
-from toolfold.users import Team
+from toolfold.state.users import Team
 
 if TYPE_CHECKING:
-    from toolfold.model import Json
-    from toolfold.users import Directory
+    from toolfold.core.types import Json
+    from toolfold.state.users import Directory
 
 
 @click.group("team")
@@ -152,7 +152,7 @@ def leave(invocation: Invocation, name: str, user: str) -> None:
 
 def print_lost_limits(team: Team) -> None:
     """Print the limits of a team that a user leaves, because they no longer apply to the user."""
-    from toolfold.users.quotas import format_limit
+    from toolfold.state.users.quotas import format_limit
 
     if team.limits:
         texts = [format_limit(limit, meter) for meter, limit in team.limits.items()]

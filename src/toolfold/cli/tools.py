@@ -17,12 +17,12 @@ from toolfold.cli.output import (
     print_line,
     print_table,
 )
-from toolfold.errors import closest_names, did_you_mean
+from toolfold.core.errors import closest_names, did_you_mean
 
 if TYPE_CHECKING:
-    from toolfold.availability import Status
-    from toolfold.model import Tool
-    from toolfold.runtime import Runtime
+    from toolfold.core.availability import Status
+    from toolfold.core.types import Tool
+    from toolfold.runtime.runtime import Runtime
 
 AVAILABLE = "available"
 
@@ -100,7 +100,7 @@ def show_tool(invocation: Invocation, name: str, as_json: bool) -> None:
     """Show one tool: description, requirements, parameter schema and token count."""
     from toolfold.cli.enrich import describe_messages
     from toolfold.cli.learned import describe_learned
-    from toolfold.turn import count_tokens
+    from toolfold.selection.turn import count_tokens
 
     with invocation.open_runtime() as runtime:
         tool = _find_tool(runtime, name)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from toolfold.cli.activity import clean_line, clean_text
 
 if TYPE_CHECKING:
-    from toolfold.model import Json, ToolCall
-    from toolfold.store import MessageRecord, SessionRecord
+    from toolfold.core.types import Json, ToolCall
+    from toolfold.state.store import MessageRecord, SessionRecord
 
 MAX_SHOWN_RESULT_CHARS = 300
 MAX_SHOWN_ARGUMENTS_CHARS = 200
@@ -34,7 +34,7 @@ class TranscriptEntry:
 def read_transcript(record: SessionRecord, messages: Sequence[MessageRecord]) -> list[TranscriptEntry]:
     """Return the messages, tool calls and results of a stored conversation, in their order."""
     from toolfold.agent.convert import read_calls, read_results
-    from toolfold.providers import get_dialect
+    from toolfold.models import get_dialect
 
     names = dict(get_dialect(record.dialect).find_calls([message.body for message in messages]))
     entries: list[TranscriptEntry] = []
@@ -53,8 +53,8 @@ def read_transcript(record: SessionRecord, messages: Sequence[MessageRecord]) ->
 
 def _real_call(call: ToolCall) -> ToolCall:
     """Return the inner call of a call to `tool_call`, which calls other tools; return other calls as is."""
-    from toolfold.errors import CallError
-    from toolfold.turn import unwrap
+    from toolfold.core.errors import CallError
+    from toolfold.selection.turn import unwrap
 
     try:
         return unwrap(call)

@@ -16,7 +16,7 @@ import click
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import escape_text, print_note
 from toolfold.cli.serve import build_server, make_link, open_listening_socket, print_link
-from toolfold.loops import make_network_loop
+from toolfold.core.loops import make_network_loop
 
 if TYPE_CHECKING:
     import socket
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from toolfold.config import Config
-    from toolfold.dashboard.approvals import PageApprover
-    from toolfold.database import Database
-    from toolfold.gateway.http_app import AccessPolicy
-    from toolfold.runtime import Runtime
+    from toolfold.runtime.runtime import Runtime
+    from toolfold.serving.dashboard.approval_routes import PageApprover
+    from toolfold.serving.gateway.http_app import AccessPolicy
+    from toolfold.state.database import Database
 
 # The browser must not be a child of this process: what a runtime starts may not answer its approval
 # questions. The address is read from a file, because other users can see the arguments of a process.
@@ -49,7 +49,7 @@ def command(invocation: Invocation, host: str, port: int | None, no_browser: boo
 
     The printed link can be used once. The dashboard is also part of `toolfold serve`.
     """
-    from toolfold.dashboard.approvals import make_page_approver
+    from toolfold.serving.dashboard.approval_routes import make_page_approver
 
     config = invocation.load_config()
     approver = make_page_approver(config.secret_values())
@@ -68,8 +68,8 @@ async def _serve(
 ) -> None:
     """Serve the dashboard until the program is stopped; open it in a browser if `redirect` is given."""
     from toolfold.cli.demo import make_dashboard_demo
-    from toolfold.dashboard.app import make_standalone_app
-    from toolfold.dashboard.dashboard import Dashboard
+    from toolfold.serving.dashboard.dashboard import Dashboard
+    from toolfold.serving.dashboard.dashboard_app import make_standalone_app
 
     host, port = listening.getsockname()[:2]
     policy = _make_policy(runtime.config, host, runtime.database)
@@ -88,8 +88,8 @@ async def _serve(
 
 
 def _make_policy(config: Config, host: str, database: Database | None) -> AccessPolicy:
-    from toolfold.gateway.http_app import make_access_policy
-    from toolfold.gateway.tokens import open_tokens
+    from toolfold.serving.gateway.client_tokens import open_tokens
+    from toolfold.serving.gateway.http_app import make_access_policy
 
     tokens = open_tokens(config, database)
     return make_access_policy(host, tokens, toolsets=None, hosts=config.gateway.hosts, origins=())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from toolfold.cli.output import format_count, print_warning
-from toolfold.database.opening import LOCAL_STORE
-from toolfold.errors import ToolfoldError
+from toolfold.core.errors import ToolfoldError
+from toolfold.state.database.opening import LOCAL_STORE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,7 @@ def warn_of_unused_files(store: str, state_dir: Path) -> None:
     """Print how many users, teams and tokens are in files on this machine, if a database is used instead."""
     if store == LOCAL_STORE:
         return
-    from toolfold.gateway.tokens import Tokens
+    from toolfold.serving.gateway.client_tokens import Tokens
 
     try:
         tokens = Tokens(state_dir / "gateway" / "tokens.json")

@@ -32,16 +32,16 @@ from toolfold.cli.output import (
 from toolfold.cli.server_commands import confirm, yes_option
 from toolfold.cli.shared_database import use_database
 from toolfold.cli.unused_files import warn_of_unused_files
-from toolfold.errors import closest_names, did_you_mean
-from toolfold.users import User
-from toolfold.users.directory import KEY_RULE, MODEL_RULE
+from toolfold.core.errors import closest_names, did_you_mean
+from toolfold.state.users import User
+from toolfold.state.users.directory import KEY_RULE, MODEL_RULE
 
 if TYPE_CHECKING:
     from toolfold.config import Config
-    from toolfold.gateway.tokens import GatewayClient, TokenStore
-    from toolfold.gateway.user_access import AccessExplanation
-    from toolfold.model import Json
-    from toolfold.users import Directory, UserStore
+    from toolfold.core.types import Json
+    from toolfold.serving.gateway.client_tokens import GatewayClient, TokenStore
+    from toolfold.serving.gateway.user_access import AccessExplanation
+    from toolfold.state.users import Directory, UserStore
 
 
 @click.group("user")
@@ -245,7 +245,7 @@ def explain(invocation: Invocation, name: str, tool: str, as_json: bool) -> None
             f"{tool!r} names all tools of a server; name one of them: `toolfold tools list` lists all tools"
         )
     tool = tool.removeprefix("tool:")
-    from toolfold.gateway.tokens import LOGIN_CLIENT_PREFIX
+    from toolfold.serving.gateway.client_tokens import LOGIN_CLIENT_PREFIX
 
     tokens = open_user_tokens(invocation)
     user = tokens.users.directory().require_user(name)
@@ -268,7 +268,7 @@ def explain(invocation: Invocation, name: str, tool: str, as_json: bool) -> None
 def _explain_tool(invocation: Invocation, tokens: TokenStore, user: User, tool: str) -> AccessExplanation:
     """Explain whether a user may use a tool. Raises NotFound if the tool does not exist."""
     from toolfold.cli.missing_tools import explain_missing_tool
-    from toolfold.gateway.user_access import AccessExplanation, explain_access
+    from toolfold.serving.gateway.user_access import AccessExplanation, explain_access
 
     with invocation.open_runtime(behind_gateway=True) as runtime:
         toolsets = runtime.toolsets()
@@ -297,7 +297,7 @@ def _describe_stored_rules(directory: Directory, user: User, rule: str) -> str:
 
 def _explain_model(tokens: TokenStore, user: User, rule: str) -> AccessExplanation:
     """Explain whether a user may use a model, or the configured key of a model provider."""
-    from toolfold.gateway.user_access import AccessExplanation
+    from toolfold.serving.gateway.user_access import AccessExplanation
 
     directory = tokens.users.directory()
     kind = MODEL_RULE if rule.startswith(MODEL_RULE) else KEY_RULE
@@ -319,7 +319,7 @@ def _list_keyless_tokens(tokens: TokenStore, user: User) -> tuple[tuple[str, str
 
 def _describe_login(user: User, config: Config) -> list[GatewayClient]:
     """Return a one-element list with the client of a user's OAuth login; empty if the user cannot log in."""
-    from toolfold.gateway.tokens import LOGIN_CLIENT_PREFIX, GatewayClient
+    from toolfold.serving.gateway.client_tokens import LOGIN_CLIENT_PREFIX, GatewayClient
 
     oauth = config.gateway.oauth
     if not oauth.issuer or user.issuer != oauth.issuer:
@@ -372,7 +372,7 @@ def open_users(invocation: Invocation) -> UserStore:
 
 def open_user_tokens(invocation: Invocation) -> TokenStore:
     """Open the store of access tokens, with the users that own them."""
-    from toolfold.gateway.tokens import open_tokens
+    from toolfold.serving.gateway.client_tokens import open_tokens
 
     config = invocation.load_config(quiet=True)
     return open_tokens(config, use_database(config))

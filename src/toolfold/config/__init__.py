@@ -9,6 +9,15 @@ sessions: the configuration is loaded once at the start and passed on.
 from toolfold.config.describe import Setting, build_json_schema, describe_settings, get_value
 from toolfold.config.edit import read_file_value, replace_settings, set_value, unset_value
 from toolfold.config.load import default_config, load_config, locate_paths
+from toolfold.config.project_trust import (
+    PROJECT_FILE,
+    TrustState,
+    get_trust_state,
+    is_still_trusted,
+    load_trusted_projects,
+    trust_project,
+    untrust_project,
+)
 from toolfold.config.settings import (
     ApprovalSettings,
     AvailabilitySettings,
@@ -21,15 +30,6 @@ from toolfold.config.settings import (
     ToolSearchSettings,
     ToolsetSettings,
     ToolsSettings,
-)
-from toolfold.config.trust import (
-    PROJECT_FILE,
-    TrustState,
-    get_trust_state,
-    is_still_trusted,
-    load_trusted_projects,
-    trust_project,
-    untrust_project,
 )
 
 __all__ = [

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from toolfold.errors import ConfigError
+from toolfold.core.errors import ConfigError
 
 LOCK_TIMEOUT_S = 10.0
 _LOCK_POLL_S = 0.005

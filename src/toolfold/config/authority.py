@@ -6,8 +6,8 @@ like a command of the command line.
 
 from __future__ import annotations
 
-from toolfold.errors import StartedByTool
-from toolfold.provenance import find_tool_call
+from toolfold.core.errors import StartedByTool
+from toolfold.core.tool_processes import find_tool_call
 
 
 def require_user(action: str) -> None:

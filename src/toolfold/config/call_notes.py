@@ -19,7 +19,7 @@ from typing import Any
 
 from toolfold.config.fingerprints import ABSENT, fingerprint_path
 from toolfold.config.record import ADVICE, PendingChange, SettingsRecord
-from toolfold.provenance import find_tool_call, has_tool_processes
+from toolfold.core.tool_processes import find_tool_call, has_tool_processes
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolfold.config.describe import get_value, list_keys
-from toolfold.config.servers import McpServerSettings
+from toolfold.config.servers_settings import McpServerSettings
 from toolfold.config.settings import Config, Settings
-from toolfold.model import FrozenDict
+from toolfold.core.types import FrozenDict
 
 __all__ = ["SettingsChanges", "compare_settings", "hold_edits", "keep_fixed_settings", "needs_restart"]
 

@@ -30,10 +30,10 @@ from toolfold.config.describe import (
     section_type,
     unknown_setting_error,
 )
-from toolfold.config.document import Node, SourceLocation, node_from_value, parse_value
 from toolfold.config.field_types import Section
 from toolfold.config.settings import BUILTIN_MODELS, Settings, expand_tool_search
-from toolfold.errors import ConfigError, closest_names, shorten
+from toolfold.config.yaml_document import Node, SourceLocation, node_from_value, parse_value
+from toolfold.core.errors import ConfigError, closest_names, shorten
 
 Transform = Callable[[Node, FieldInfo, KeyPath], Node | None]
 

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from toolfold.config.field_types import Section
 from toolfold.config.settings import Settings
-from toolfold.errors import ConfigError, closest_names, shorten
+from toolfold.core.errors import ConfigError, closest_names, shorten
 
 KeyPath = tuple[str, ...]
 

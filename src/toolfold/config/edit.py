@@ -19,7 +19,10 @@ from toolfold.config.atomic import lock_directory
 from toolfold.config.authority import require_user
 from toolfold.config.check import build_settings, expand_section, expand_shorthands, parse_text_value
 from toolfold.config.describe import KeyPath, entry_type, find_field, list_names, unknown_setting_error
-from toolfold.config.document import (
+from toolfold.config.patch import remove_yaml_value, set_yaml_value
+from toolfold.config.project_trust import PROJECT_FILE
+from toolfold.config.record import SettingsRecord, write_settings
+from toolfold.config.yaml_document import (
     MAX_CONFIG_BYTES,
     Node,
     SourceLocation,
@@ -29,10 +32,7 @@ from toolfold.config.document import (
     parse_settings,
     read_text,
 )
-from toolfold.config.patch import remove_yaml_value, set_yaml_value
-from toolfold.config.record import SettingsRecord, write_settings
-from toolfold.config.trust import PROJECT_FILE
-from toolfold.errors import ConfigError, closest_names, shorten
+from toolfold.core.errors import ConfigError, closest_names, shorten
 
 PRIVATE_MODE = 0o600
 """Mode of a user's settings files, which may contain secrets."""

@@ -19,10 +19,10 @@ from typing import TypeAlias
 
 from toolfold.config.load import reload_config
 from toolfold.config.monitor import PathState, SettingsMonitor, read_path_state
+from toolfold.config.project_trust import PROJECT_FILE
 from toolfold.config.record import ADVICE, SettingsRecord
 from toolfold.config.settings import Config
-from toolfold.config.trust import PROJECT_FILE
-from toolfold.errors import ConfigError
+from toolfold.core.errors import ConfigError
 
 log = logging.getLogger(__name__)
 

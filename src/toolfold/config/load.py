@@ -27,7 +27,13 @@ from toolfold.config.check import (
     transform_settings,
 )
 from toolfold.config.describe import KeyPath, can_grant, find_field, list_keys, project_rule
-from toolfold.config.document import (
+from toolfold.config.directories import HOME_VARIABLE, locate_directories
+from toolfold.config.fingerprints import ABSENT, fingerprint_bytes
+from toolfold.config.project_trust import PROJECT_FILE, TrustState, fingerprint_project, get_trust_state
+from toolfold.config.record import ADVICE, PendingChange, SettingsRecord
+from toolfold.config.servers_settings import McpServerSettings
+from toolfold.config.settings import Config, LoadArguments, Paths, Settings
+from toolfold.config.yaml_document import (
     MAX_PROJECT_CONFIG_BYTES,
     Node,
     SourceLocation,
@@ -39,14 +45,8 @@ from toolfold.config.document import (
     read_bytes,
     read_settings_file,
 )
-from toolfold.config.fingerprints import ABSENT, fingerprint_bytes
-from toolfold.config.record import ADVICE, PendingChange, SettingsRecord
-from toolfold.config.servers import McpServerSettings
-from toolfold.config.settings import Config, LoadArguments, Paths, Settings
-from toolfold.config.trust import PROJECT_FILE, TrustState, fingerprint_project, get_trust_state
-from toolfold.directories import HOME_VARIABLE, locate_directories
-from toolfold.errors import ConfigError, closest_names, did_you_mean
-from toolfold.provenance import find_tool_call
+from toolfold.core.errors import ConfigError, closest_names, did_you_mean
+from toolfold.core.tool_processes import find_tool_call
 
 log = logging.getLogger(__name__)
 

@@ -22,18 +22,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolfold.config.call_notes import make_pending_change, note_directory, note_prefix, record_changes
-from toolfold.config.document import MAX_CONFIG_BYTES
 from toolfold.config.fingerprints import (
     Signature,
     fingerprint_path,
     have_signatures,
     stat_signature,
 )
+from toolfold.config.project_trust import PLUGINS_DIR, PROJECT_FILE
 from toolfold.config.record import ADVICE, PendingChange, SettingsRecord
 from toolfold.config.settings import Config
-from toolfold.config.trust import PLUGINS_DIR, PROJECT_FILE
-from toolfold.errors import ConfigError
-from toolfold.provenance import has_tool_processes
+from toolfold.config.yaml_document import MAX_CONFIG_BYTES
+from toolfold.core.errors import ConfigError
+from toolfold.core.tool_processes import has_tool_processes
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from toolfold.config.describe import KeyPath
-from toolfold.config.document import SourceLocation, compose_yaml
+from toolfold.config.yaml_document import SourceLocation, compose_yaml
 
 _PLAIN_SCALAR = re.compile(r"(?:[A-Za-z]|\.{0,2}/|~/)[\w./~:@+-]*(?<!:)", re.ASCII)
 _LIST_DASH = re.compile(" *- +")

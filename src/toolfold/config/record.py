@@ -21,9 +21,9 @@ from typing import Any
 
 from toolfold.config.atomic import lock_directory, replace_file
 from toolfold.config.authority import require_user
-from toolfold.config.document import MAX_CONFIG_BYTES
 from toolfold.config.fingerprints import ABSENT, EMPTY, fingerprint_bytes, fingerprint_path, is_incomplete
-from toolfold.errors import ConfigError
+from toolfold.config.yaml_document import MAX_CONFIG_BYTES
+from toolfold.core.errors import ConfigError
 
 log = logging.getLogger(__name__)
 

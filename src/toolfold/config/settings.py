@@ -28,12 +28,12 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from toolfold.config.agent import AgentSettings, ProviderSettings
-from toolfold.config.allowed_tools import AllowedToolEntry
-from toolfold.config.apis import Apis
-from toolfold.config.credentials import CredentialSettings
-from toolfold.config.cron import CronSettings
-from toolfold.config.dashboard import DashboardSettings
+from toolfold.config.agent_settings import AgentSettings, ProviderSettings
+from toolfold.config.allowed_tool_entries import AllowedToolEntry
+from toolfold.config.apis_settings import Apis
+from toolfold.config.credentials_settings import CredentialSettings
+from toolfold.config.cron_settings import CronSettings
+from toolfold.config.dashboard_settings import DashboardSettings
 from toolfold.config.field_types import (
     USER_ONLY,
     Integer,
@@ -47,18 +47,18 @@ from toolfold.config.field_types import (
     lower_text,
     parse_switch,
 )
-from toolfold.config.gateway import GatewaySettings
-from toolfold.config.homeassistant import HomeAssistantSettings
-from toolfold.config.images import ImagesSettings
-from toolfold.config.models import MixtureSettings, VisionSettings
-from toolfold.config.proxy import ProxySettings
-from toolfold.config.servers import McpSettings
-from toolfold.config.speech import SpeechSettings
-from toolfold.config.telemetry import TelemetrySettings
-from toolfold.config.training import TrainingSettings
-from toolfold.config.web import BrowserSettings, MessagesSettings, WebSettings
-from toolfold.errors import closest_names, did_you_mean
-from toolfold.model import FrozenDict
+from toolfold.config.gateway_settings import GatewaySettings
+from toolfold.config.homeassistant_settings import HomeAssistantSettings
+from toolfold.config.images_settings import ImagesSettings
+from toolfold.config.model_tool_settings import MixtureSettings, VisionSettings
+from toolfold.config.proxy_settings import ProxySettings
+from toolfold.config.servers_settings import McpSettings
+from toolfold.config.speech_settings import SpeechSettings
+from toolfold.config.telemetry_settings import TelemetrySettings
+from toolfold.config.training_settings import TrainingSettings
+from toolfold.config.web_settings import BrowserSettings, MessagesSettings, WebSettings
+from toolfold.core.errors import closest_names, did_you_mean
+from toolfold.core.types import FrozenDict
 
 # Does not match PWD, SSH_AUTH_SOCK and GIT_ASKPASS, which contain paths.
 _SECRET_NAME = re.compile(

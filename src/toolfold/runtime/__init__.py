@@ -1,0 +1,1 @@
+"""Build all parts of a runtime, run calls through the pipeline, and serve sessions."""

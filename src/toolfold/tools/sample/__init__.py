@@ -1,0 +1,1 @@
+"""The simulated services of the demo, tutorials and benchmarks."""
