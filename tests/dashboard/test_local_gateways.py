@@ -159,7 +159,7 @@ async def test_question_is_refused_at_once_without_an_open_page_and_disappears_w
         async with page.open():
             calling = asyncio.create_task(wait_until_asked(client))
             await page.wait_for("approvals", lambda found: found["pending"])
-            process = find_process(await page.read("clients"))
+            process = await page.wait_for("clients", lambda found: found["connected"] and find_process(found))
             os.kill(process, 9)
             await page.wait_for("approvals", lambda found: not found["pending"])
             await page.wait_for("clients", lambda found: not found["connected"])
@@ -216,7 +216,8 @@ async def test_process_of_a_tool_call_can_neither_answer_a_question_nor_make_the
             "print(s.makefile().readline())\n"
         )
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", code, str(socket)),
+            *(sys.executable, "-c", code, socket.name),
+            cwd=socket.parent,  # the path of a socket has a length limit
             env={**os.environ, "TOOLFOLD_RUN": "1"},
             stdout=asyncio.subprocess.PIPE,
         )
