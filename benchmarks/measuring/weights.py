@@ -25,7 +25,7 @@ from toolfold.selection.retrieval.ranking_metrics import Query
 Model = Literal["encoder", "light"]
 MODELS: tuple[Model, ...] = ("encoder", "light")
 ENCODER_FILES = ("encoder.onnx", "tokenizer.json")
-LIGHT_FILES = ("static.npz", "static.tokenizer.json.gz")
+LIGHT_FILES = ("static.arrays", "static.tokenizer.json.gz")
 TRAINING = Path(__file__).resolve().parents[2] / "training"
 MIXED = "authored"  # messages over tools of the other sets
 SHIPPED = "shipped"
@@ -103,7 +103,8 @@ class Weights:
             return None
         folder = self._folds / "rankers"
         # A mixed set is known by its parts; each of their rankers was trained without all of them.
-        found = [*folder.glob(f"without-{name}.{model}.npz"), *folder.glob(f"without-{name}-?.{model}.npz")]
+        end = f"{model}.arrays"
+        found = [*folder.glob(f"without-{name}.{end}"), *folder.glob(f"without-{name}-?.{end}")]
         return min(found, default=None)
 
 
