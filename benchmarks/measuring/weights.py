@@ -18,9 +18,10 @@ from typing import Literal
 import numpy as np
 
 from measuring.sets import Task
-from toolfold.selection.retrieval.embedding import Encoder, Kind, LightEmbedder, Matrix, shipped_weights
+from toolfold.selection.retrieval.embedding import Encoder, Kind, LightEmbedder, Matrix
 from toolfold.selection.retrieval.ranking import Ranker
 from toolfold.selection.retrieval.ranking_metrics import Query
+from toolfold.selection.retrieval.weight_files import shipped_weights
 
 Model = Literal["encoder", "light"]
 MODELS: tuple[Model, ...] = ("encoder", "light")

@@ -6,9 +6,11 @@ import ast
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from toolfold.mcp.scan.classifier import load_classifier
 from toolfold.selection.retrieval.context import ContextRanker
@@ -17,11 +19,11 @@ from toolfold.selection.retrieval.need import NeedClassifier
 from toolfold.selection.retrieval.ranking import Ranker
 from toolfold.selection.retrieval.weight_files import load_arrays, save_arrays
 
-ARRAYS = {
+ARRAYS: dict[str, NDArray[Any]] = {
     "bytes": np.arange(-3, 3, dtype=np.int8).reshape(2, 3),
     "half": np.linspace(0, 1, 5, dtype=np.float16),
     "single": np.array([[0.1], [np.inf]], np.float32),
-    "number": np.float64(0.25),
+    "number": np.array(0.25),
     "text": np.array(["a", "größer"]),
     "none": np.zeros((0, 4), np.float32),
 }
