@@ -1,7 +1,4 @@
-"""One natural message and one call for every built-in tool, and a run of all of them by an agent.
-
-`scripts/tools_table.py` writes the table in `docs/seeds.md` from it.
-"""
+"""One natural message and one call for every built-in tool, and a run of all of them by an agent."""
 
 from __future__ import annotations
 
@@ -248,16 +245,3 @@ def find_missed_tools(runtime: Runtime) -> dict[str, list[str]]:
         for each in EXAMPLES
     }
     return {tool: names for tool, names in found.items() if tool not in names}
-
-
-def render_table() -> str:
-    """Return the table of all built-in tools for the documentation."""
-    rows = [f"| `{each.tool}` | {each.message} | {_show(each)} |" for each in EXAMPLES]
-    return "\n".join(("| tool | natural message | call |", "|---|---|---|", *rows)) + "\n"
-
-
-def _show(example: Example) -> str:
-    if callable(example.arguments):
-        return "with a reference from an earlier result"
-    text = json.dumps(example.arguments, ensure_ascii=False).replace("{server}", "http://…")
-    return f"`{text}`" if example.arguments else ""
