@@ -30,28 +30,27 @@ def list_builtin_tools() -> list[Tool]:
 
 
 def describe_tools(tools: list[Tool]) -> Iterator[str]:
-    """Yield the lines of the reference: a table with one row for each tool."""
-    yield from ("| tool | what it does | parameters | toolset; effects; needs |", "|---|---|---|---|")
+    """Yield the lines of the reference, one for each tool."""
     for tool in tools:
         summary = SENTENCE.split(escape_text(tool.description))[0].removesuffix(".")
-        facts = "; ".join(list_facts(tool))
-        yield f"| `{tool.name}` | {summary} | {', '.join(list_parameters(tool))} | {facts} |"
+        call = f"{tool.name}({', '.join(list_parameters(tool))})"
+        yield f"* `{call}`: {summary}. *{'; '.join(list_facts(tool))}*"
 
 
 def list_parameters(tool: Tool) -> Iterator[str]:
-    """Yield the names of a tool's parameters, optional ones in brackets."""
+    """Yield the names of a tool's parameters; optional ones end in a question mark."""
     required = set(tool.parameters.get("required") or ())
     for name in tool.parameters.get("properties") or {}:
-        yield f"`{name}`" if name in required else f"[`{name}`]"
+        yield name if name in required else f"{name}?"
 
 
 def list_facts(tool: Tool) -> Iterator[str]:
     """Yield the toolset, effects and requirements of a tool."""
-    yield f"`{tool.toolset}`"
+    yield tool.toolset
     if tool.effects:
         yield ", ".join(sorted(tool.effects))
     if tool.requires_env:
-        yield " ".join(f"`{each}`" for each in tool.requires_env)
+        yield " ".join(tool.requires_env)
     if tool.agent_level:
         yield "an agent"
     if tool.standalone:
@@ -59,8 +58,8 @@ def list_facts(tool: Tool) -> Iterator[str]:
 
 
 def escape_text(text: str) -> str:
-    """Return text for a table cell or a paragraph on one line."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    """Return text as Markdown on one line."""
+    return " ".join(text.split()).replace("<", "&lt;")
 
 
 def main() -> int:
