@@ -123,7 +123,7 @@ EXAMPLES: Sequence[Example] = (
     Example(
         "cronjob",
         "remind me every monday at 9 to send the report",
-        {"action": "create", "schedule": "every monday at 9", "prompt": "Remind me of the report"},
+        {"action": "create", "schedule": "0 9 * * 1", "prompt": "Remind me of the report"},
     ),
     Example("cronjob_list", "which jobs are scheduled, and when do they run next?", {}),
     Example("ha_list_entities", "which smart home devices do I have?", {}),
