@@ -146,7 +146,9 @@ EXAMPLES: Sequence[Example] = (
 
 
 @contextmanager
-def open_everything(home: Path, project: Path) -> Iterator[tuple[Runtime, WebServer]]:
+def open_everything(
+    home: Path, project: Path, *, selection: str = "auto"
+) -> Iterator[tuple[Runtime, WebServer]]:
     """Open a runtime in which every built-in tool can work, as far as its programs are installed."""
     with run_web_server() as server:
         serve_pages(server)
@@ -161,7 +163,7 @@ def open_everything(home: Path, project: Path) -> Iterator[tuple[Runtime, WebSer
             "OPENAI_API_KEY": "s3cret-image-key",
             "HASS_TOKEN": "s3cret-home-token",
         }
-        settings = make_settings(server.url, f"scripted:{script}")
+        settings = make_settings(server.url, f"scripted:{script}") | {"tools.selection": selection}
         config = load_config(project=project, env=env, overrides=settings)
         with open_runtime(config, approver=lambda _: Answer.ONCE) as runtime:
             yield runtime, server
