@@ -200,7 +200,7 @@ async def test_answer_to_a_gateway_that_ends_meanwhile_is_reported_as_too_late(t
         async with asyncio.timeout(TIMEOUT_S):
             while not followed.list_remote():  # noqa: ASYNC110 - filled by a thread
                 await asyncio.sleep(0.01)
-        assert not await asyncio.to_thread(followed.answer, question["id"], "once")
+        assert not await asyncio.to_thread(followed.answer, "q", "once")
         assert not followed.list_remote()
     finally:
         await asyncio.to_thread(followed.close)
