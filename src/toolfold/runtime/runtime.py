@@ -226,6 +226,7 @@ class Runtime:
         self.settings_version = 0
         """Number that increases whenever changed settings take effect."""
         self._browser, self._skill_search, self.jobs = parts.browser, parts.skill_search, parts.jobs
+        self._chat = parts.chat
         self.terminal = parts.terminal
         self.mcp = mcp
         self.hooks = dispatch.hooks
@@ -537,6 +538,8 @@ class Runtime:
         """Stop all components of this runtime. Its sessions must not be used afterwards."""
         if self._settings_watch is not None:
             self._settings_watch.close()
+        if self._chat is not None:
+            self._chat.close()
         self.mcp.close()
         if self.usage is not None:
             self.usage.wait()
