@@ -29,7 +29,7 @@ NOBODY_ASKED = "nobody could be asked for approval"
 _ANSWER_GRACE_S = 5.0
 CHAT_DELAY_S = 1.0
 """How long the approver is asked alone: one that decides by itself causes no message in the chat."""
-_WITHOUT_ANSWER = frozenset({DecidedBy.UNANSWERED, DecidedBy.FAILED, DecidedBy.TIME})
+_LEFT_TO_OTHERS = frozenset({DecidedBy.UNANSWERED, DecidedBy.FAILED})
 
 
 class QuestionUnanswered(Exception):
@@ -87,18 +87,17 @@ async def _ask_both(
     tasks = {own}
     try:
         await asyncio.wait(tasks, timeout=min(CHAT_DELAY_S, seconds))
-        if own.done() and own.result().decided_by not in _WITHOUT_ANSWER:
+        if own.done() and own.result().decided_by not in _LEFT_TO_OTHERS:
             return own.result()
         in_chat = asyncio.create_task(_ask_one(chat, request, loops, seconds))
         tasks.add(in_chat)
         pending = tasks
-        while pending:
+        while True:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             decisions = [_by_chat(each.result()) if each is in_chat else each.result() for each in done]
-            answers = [each for each in decisions if each.decided_by not in _WITHOUT_ANSWER]
-            if answers:
-                return min(answers, key=lambda each: each.allowed)
-        return own.result()
+            answers = [each for each in decisions if each.decided_by not in _LEFT_TO_OTHERS]
+            if answers or not pending:
+                return min(answers or decisions, key=lambda each: each.allowed)
     finally:
         for each in tasks:
             each.cancel()
