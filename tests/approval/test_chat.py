@@ -607,6 +607,7 @@ async def test_question_waits_while_another_process_asks(
     runtime: Runtime, telegram: TelegramServer, calls: Calls
 ) -> None:
     file = runtime.config.paths.state_dir / "chat-approval.lock"
+    file.parent.mkdir(exist_ok=True)
     async with hold_lock(file, 1):
         call = calls.start(runtime)
         await asyncio.wait({call}, timeout=0.3)
