@@ -16,6 +16,7 @@ from toolfold.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
     Event,
+    IndexUpdated,
     ToolFinished,
     ToolProgressed,
     ToolStarted,
@@ -34,8 +35,9 @@ def add_destructive_tool(runtime: Runtime) -> list[str]:
 
 
 def record_events(runtime: Runtime) -> list[Event]:
+    """Return a list that receives all events of the runtime except those of its search index."""
     events: list[Event] = []
-    runtime.events.subscribe(events.append)
+    runtime.events.subscribe(lambda each: None if isinstance(each, IndexUpdated) else events.append(each))
     return events
 
 

@@ -247,7 +247,7 @@ async def test_tool_call_bridge_runs_no_tool_if_its_own_arguments_are_invalid(
     pipeline: Pipeline,
 ) -> None:
     record_stages(pipeline)
-    assert "call it directly" in await pipeline.error("tool_call", {"name": "tool_call", "arguments": {}})
+    assert "needs `name`" in await pipeline.error("tool_call", {"name": "tool_call", "arguments": {}})
     assert "put n inside" in await pipeline.error("tool_call", {"name": "probe", "n": 1})
     assert pipeline.events == []
 

@@ -281,6 +281,7 @@ ADMINISTRATION = [
     "store migrate",
     "store recover",
     "sessions list",
+    "skills list",
     "sessions show some",
     "sessions search some",
     "sessions export some",

@@ -72,8 +72,8 @@ def test_cron_add_warns_about_a_missing_model_and_cron_list_shows_the_failed_job
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     model = write_script("Done.")
-    assert "no model is configured" in toolfold("cron", "add", "daily at 7", "Read", "--name", "bad").err
-    assert "no model" not in toolfold("cron", "add", "daily at 7", "Read", "--model", model).err
+    assert "no model is configured" in toolfold("cron", "add", "0 7 * * *", "Read", "--name", "bad").err
+    assert "no model" not in toolfold("cron", "add", "0 7 * * *", "Read", "--model", model).err
     toolfold("cron", "run", "bad")
     jobs = {job.get("name", ""): job for job in toolfold("cron", "list", "--json").json}
     assert jobs["bad"]["last_run"] == "failed"

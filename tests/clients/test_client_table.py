@@ -72,9 +72,9 @@ def test_documented_client_table_has_exactly_one_row_for_each_client_test_class(
     assert sorted(row[TEST].strip("`") for row in read_table()) == sorted(find_test_classes())
 
 
-def test_documented_client_table_has_one_column_per_check_and_no_empty_cells() -> None:
+def test_documented_client_table_has_columns_of_checks_and_no_empty_cells() -> None:
     rows = read_table()
-    assert set(rows[0]) == {CLIENT, TEST, *CHECKS_WITH_FORMS}
+    assert set(rows[0]) - {CLIENT, TEST} <= CHECKS_WITH_FORMS.keys()
     assert [row[CLIENT] for row in rows if not all(row.values())] == []
 
 

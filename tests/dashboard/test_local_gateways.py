@@ -96,6 +96,10 @@ async def delete_note(client: Client) -> str:
     return block.text
 
 
+def have_connected(page_data: Json) -> Json | None:
+    return page_data if page_data["connected"] else None
+
+
 def find_process(page_data: Json) -> int:
     (client,) = page_data["connected"]
     assert (client["name"], client["user"], client["gateway"]) == ("editor", getpass.getuser(), "stdio")
@@ -141,7 +145,7 @@ async def test_calls_of_a_stdio_gateway_appear_in_the_activity_and_usage_of_a_da
         assert [(each["tool"], each["client"], each["user"]) for each in calls] == [
             ("notes_add_note", "editor", getpass.getuser())
         ]
-        assert calls[0]["process"] == find_process(await page.read("clients"))
+        assert calls[0]["process"] == find_process(await page.wait_for("clients", have_connected))
         await page.wait_for("overview?period=hour", lambda found: found["totals"]["calls"] == 1)
 
 
@@ -157,7 +161,7 @@ async def test_question_is_refused_at_once_without_an_open_page_and_disappears_w
         async with page.open():
             calling = asyncio.create_task(wait_until_asked(client))
             await page.wait_for("approvals", lambda found: found["pending"])
-            process = find_process(await page.read("clients"))
+            process = find_process(await page.wait_for("clients", have_connected))
             os.kill(process, 9)
             await page.wait_for("approvals", lambda found: not found["pending"])
             await page.wait_for("clients", lambda found: not found["connected"])
@@ -179,7 +183,8 @@ async def test_process_of_a_tool_call_can_neither_answer_a_question_nor_make_the
             "print(s.makefile().readline())\n"
         )
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", code, str(socket)),
+            *(sys.executable, "-c", code, socket.name),
+            cwd=socket.parent,  # the whole path may be too long for a socket
             env={**os.environ, "TOOLFOLD_RUN": "1"},
             stdout=asyncio.subprocess.PIPE,
         )

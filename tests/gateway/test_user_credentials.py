@@ -167,7 +167,8 @@ async def test_server_with_a_missing_credential_starts_after_the_credential_is_s
         (state,) = gateway.runtime.mcp.states()
         assert "TOKEN" in state.error
         async with gateway.client() as client:
-            assert (await client.list_tools()).tools == []
+            listed = {tool.name for tool in (await client.list_tools()).tools}
+            assert listed <= {"tool_search", "tool_describe", "tool_call"}
             with contextlib.closing(open_credentials(lambda: gateway.runtime.config, None)) as store:
                 store.set(OWNER, "local", "TOKEN", "of-the-installation")
             async with asyncio.timeout(60):

@@ -1,8 +1,8 @@
 """Runner of the official conformance scenarios, one at a time, and its results.
 
-`python -m tests.mcp.conformance` runs all scenarios, prints a table and writes it to the client section of
-docs/conformance.md. The runner's own mode for a whole revision starts everything in parallel, which is too
-slow on a small machine. Knows how scenarios are run, not what they contain.
+`python -m tests.mcp.conformance` runs all scenarios, prints a table and writes it to
+benchmarks/results/conformance.md. The runner's own mode for a whole revision starts everything in
+parallel, which is too slow on a small machine. Knows how scenarios are run, not what they contain.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from tests.mcp import servers
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/conformance.md"
+PAGE = ROOT / "benchmarks/results/conformance.md"
 LAUNCHER = Path(__file__).with_name("conformance_launcher.py")
 HEADING = "## As a client"
 PATIENCE = 120.0

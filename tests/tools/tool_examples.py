@@ -1,7 +1,4 @@
-"""One natural message and one call for every built-in tool, and a run of all of them by an agent.
-
-`scripts/tools_table.py` writes the table in `docs/seeds.md` from it.
-"""
+"""One natural message and one call for every built-in tool, and a run of all of them by an agent."""
 
 from __future__ import annotations
 
@@ -123,7 +120,7 @@ EXAMPLES: Sequence[Example] = (
     Example(
         "cronjob",
         "remind me every monday at 9 to send the report",
-        {"action": "create", "schedule": "every monday at 9", "prompt": "Remind me of the report"},
+        {"action": "create", "schedule": "0 9 * * 1", "prompt": "Remind me of the report"},
     ),
     Example("cronjob_list", "which jobs are scheduled, and when do they run next?", {}),
     Example("ha_list_entities", "which smart home devices do I have?", {}),
@@ -149,7 +146,9 @@ EXAMPLES: Sequence[Example] = (
 
 
 @contextmanager
-def open_everything(home: Path, project: Path) -> Iterator[tuple[Runtime, WebServer]]:
+def open_everything(
+    home: Path, project: Path, *, selection: str = "auto"
+) -> Iterator[tuple[Runtime, WebServer]]:
     """Open a runtime in which every built-in tool can work, as far as its programs are installed."""
     with run_web_server() as server:
         serve_pages(server)
@@ -164,7 +163,7 @@ def open_everything(home: Path, project: Path) -> Iterator[tuple[Runtime, WebSer
             "OPENAI_API_KEY": "s3cret-image-key",
             "HASS_TOKEN": "s3cret-home-token",
         }
-        settings = make_settings(server.url, f"scripted:{script}")
+        settings = make_settings(server.url, f"scripted:{script}") | {"tools.selection": selection}
         config = load_config(project=project, env=env, overrides=settings)
         with open_runtime(config, approver=lambda _: Answer.ONCE) as runtime:
             yield runtime, server
@@ -248,16 +247,3 @@ def find_missed_tools(runtime: Runtime) -> dict[str, list[str]]:
         for each in EXAMPLES
     }
     return {tool: names for tool, names in found.items() if tool not in names}
-
-
-def render_table() -> str:
-    """Return the table of all built-in tools for the documentation."""
-    rows = [f"| `{each.tool}` | {each.message} | {_show(each)} |" for each in EXAMPLES]
-    return "\n".join(("| tool | natural message | call |", "|---|---|---|", *rows)) + "\n"
-
-
-def _show(example: Example) -> str:
-    if callable(example.arguments):
-        return "with a reference from an earlier result"
-    text = json.dumps(example.arguments, ensure_ascii=False).replace("{server}", "http://…")
-    return f"`{text}`" if example.arguments else ""

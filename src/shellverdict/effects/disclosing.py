@@ -22,6 +22,7 @@ __all__ = [
     "ROUTINE_PRINTERS",
     "copied_secrets",
     "has_confidential_word",
+    "holds_secrets",
     "is_private",
     "lists_private_directory",
     "prints_secrets",
@@ -220,7 +221,7 @@ def is_private(path_info: PathInfo) -> bool:
     """Return True if sending a file to another machine would be harmful, even if it contains no secret."""
     if _SECRET_FILE_NAME.fullmatch(path_info.path.rpartition("/")[2][:256]):
         return True
-    if path_info.kinds & {PathKind.SECRET, PathKind.HOME, PathKind.ROOT} or holds_secrets(path_info):
+    if path_info.kinds & {PathKind.SECRET, PathKind.HOME, PathKind.ROOT}:
         return True
     return PathKind.SYSTEM in path_info and path_info.path.startswith(("/etc", "/private/etc", "/root"))
 

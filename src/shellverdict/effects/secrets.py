@@ -14,6 +14,7 @@ from shellverdict.effects.disclosing import (
     ROUTINE_PRINTERS,
     copied_secrets,
     has_confidential_word,
+    holds_secrets,
     is_private,
     lists_private_directory,
     prints_secrets,
@@ -87,7 +88,7 @@ def find_secret_effects(context: RunContext) -> Iterator[CommandEffect]:
                 yield context.new_effect(EffectKind.EXFILTRATE, "network", "in:secret")
             continue
         path_info = context.classify(word)
-        if is_private(path_info):
+        if is_private(path_info) or holds_secrets(path_info):
             yield context.new_effect(
                 EffectKind.EXFILTRATE, "network", *path_info.traits, target=path_info.path
             )
