@@ -613,7 +613,7 @@ class TestCommand:
     ) -> None:
         project, file = str(Path.cwd()), person / FILES["claude-code"]
         own = {"git": {"command": "theirs"}, "local": {"command": "x"}}
-        document = {
+        document: dict[str, Any] = {
             "mcpServers": {"git": {"command": "mine"}},
             "projects": {project: {"mcpServers": own}, "/other": {"mcpServers": {"far": {"command": "y"}}}},
         }
