@@ -76,7 +76,8 @@ def measure() -> list[Row]:
 def list_packages() -> list[Path]:
     """Return the top-level entries of `src/toolfold`."""
     files = ("__init__.py", "__main__.py", "py.typed", "__pycache__")
-    return sorted(each for each in (SRC / "toolfold").iterdir() if each.name not in files)
+    entries = (each for each in (SRC / "toolfold").iterdir() if each.name not in files)
+    return sorted(each for each in entries if each.is_file() or any(each.rglob("*.py")))
 
 
 def main() -> None:

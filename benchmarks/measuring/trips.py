@@ -61,6 +61,7 @@ MODES = (
     Mode("both, replace", selection="hybrid", tool_search="on"),
     Mode("both, append", selection="hybrid", tool_search="on", placement="append"),
     Mode("both, tail", selection="hybrid", tool_search="on", placement="tail"),
+    Mode("auto", selection="auto", tool_search="auto", placement="auto"),
 )
 
 
