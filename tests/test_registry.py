@@ -385,6 +385,20 @@ def test_registry_returns_the_same_snapshot_object_until_a_tool_is_added(registr
     assert registry.snapshot() is not first
 
 
+def test_listener_is_called_after_every_change_of_the_tools_and_not_otherwise(registry: Registry) -> None:
+    seen: list[set[str]] = []
+    registry.on_change(lambda: seen.append(names(registry)))
+    registry.add(tool("a"))
+    registry.add_all([tool("b"), tool("c")])
+    assert registry.remove("a")
+    assert not registry.remove("a")
+    with pytest.raises(ReservedName):
+        registry.add(tool("tool_search"))
+    kept = registry.replace_toolset("web", [tool("b")])
+    registry.replace_toolset("web", kept)
+    assert seen == [{"a"}, {"a", "b", "c"}, {"b", "c"}, {"b"}]
+
+
 def test_generation_number_increases_with_every_change_of_the_registry(registry: Registry) -> None:
     changes: list[Callable[[], object]] = [
         lambda: registry.add(tool("a")),

@@ -46,3 +46,11 @@ def _measure_once(work: Callable[[], object]) -> float:
     begun = time.thread_time()
     work()
     return time.thread_time() - begun
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait until a condition is true; fail if that takes longer than any machine needs."""
+    deadline = time.monotonic() + WORK_TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not become true"
+        time.sleep(0.01)

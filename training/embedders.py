@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
+from toolfold.selection.retrieval.weight_files import load_arrays
 
 QUERY_TOKENS, TOOL_TOKENS = 64, 112
 
@@ -44,13 +45,13 @@ def truncate_ids(ids: list[int], limit: int) -> list[int]:
 
 
 class StaticEmbedder:
-    """The light model, a sum of token vectors: `static.npz` and `static.tokenizer.json.gz`."""
+    """The light model, a sum of token vectors: `static.arrays` and `static.tokenizer.json.gz`."""
 
     name = "static"
 
     def __init__(self, folder: Path) -> None:
-        with np.load(folder / "static.npz") as stored:
-            self._rows, self._scales = stored["rows"], stored["scales"].astype(np.float32)[:, None]
+        stored = load_arrays(folder / "static.arrays")
+        self._rows, self._scales = stored["rows"], stored["scales"].astype(np.float32)[:, None]
         packed = (folder / "static.tokenizer.json.gz").read_bytes()
         self._tokenizer = Tokenizer.from_str(gzip.decompress(packed).decode())
 

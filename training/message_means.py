@@ -1,6 +1,6 @@
 """Write the mean vector of the phrasebook's messages, by model: what all example messages have in common.
 
-    python message_means.py --out ../src/toolfold/selection/retrieval/weights/message_means.npz
+    python message_means.py --out ../src/toolfold/selection/retrieval/weights/message_means.arrays
 
 The product subtracts it from the vectors of a tool's example messages. Needs numpy and the package itself;
 about a minute. Run it again after a change of an embedding model; a longer phrasebook changes it little.
@@ -15,6 +15,7 @@ import numpy as np
 from toolfold.selection.retrieval.embedding import Encoder, LightEmbedder
 from toolfold.selection.retrieval.multilingual import MultilingualEmbedder
 from toolfold.selection.retrieval.phrasebook import Phrasebook
+from toolfold.selection.retrieval.weight_files import save_arrays
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
         "encoder": (encoder.embed(messages, "tool") * shares).mean(0),
         "light": light.embed(messages, "tool").mean(0),
     }
-    np.savez_compressed(options.out, **{model: mean.astype(np.float32) for model, mean in means.items()})
+    save_arrays(options.out, {model: mean.astype(np.float32) for model, mean in means.items()})
     print(f"{len(messages)} messages")
 
 

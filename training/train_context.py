@@ -1,7 +1,7 @@
 """Train the network that ranks tools in the context of a conversation.
 
     python conversations.py --mcp ../../shared/mcp --more FILE --out DIR
-    python train_context.py --data DIR --out context.npz
+    python train_context.py --data DIR --out context.arrays
 
 Reads the catalog and the messages that `conversations.py` wrote. The features come from the product's own
 code. Besides the written messages, the openings of other conversations follow each conversation once, so
@@ -38,6 +38,7 @@ from toolfold.selection.retrieval.phrasebook import Phrasebook
 from toolfold.selection.retrieval.ranking import Ranker
 from toolfold.selection.retrieval.ranking_metrics import load_queries
 from toolfold.selection.retrieval.tool_search import Mode, Retriever
+from toolfold.selection.retrieval.weight_files import save_arrays
 from toolfold.selection.turn.recent_messages import Conversation
 from toolfold.tools.catalog import load_catalog
 
@@ -351,7 +352,7 @@ def main() -> None:
                 "wrong need:   ",
                 need_errors(predict_needs(ContextRanker(kept), head, held_out), held_out),
             )
-    np.savez_compressed(options.out, **kept)
+    save_arrays(options.out, kept)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Train the classifier of whether a message needs any tool.
 
-    python train_need.py --data ../../shared/bench --vectors DIR --folds DIR --out need.npz --scores FILE
+    python train_need.py --data ../../shared/bench --vectors DIR --folds DIR --out need.arrays --scores FILE
 
 Two stages. The first reads the message alone: letters and words, and the states of the encoder's second
 layer, which no training of the encoder changes. The second weighs that beside how near the catalog is, on
@@ -36,6 +36,7 @@ from toolfold.selection.retrieval.need import (
 )
 from toolfold.selection.retrieval.ranking import EXCLUDED_SCORE, Legs
 from toolfold.selection.retrieval.text import WordTokenizer
+from toolfold.selection.retrieval.weight_files import save_arrays
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -436,7 +437,7 @@ def main() -> None:
         kept |= _to_arrays(train(table, every, deep=deep, steps=options.steps * 5 // 4), part)
     if options.scores:
         options.scores.write_text(json.dumps(told, indent=1) + "\n")
-    np.savez_compressed(options.out, **kept)
+    save_arrays(options.out, kept)
 
 
 def _to_arrays(net: Net, part: str) -> dict[str, np.ndarray]:

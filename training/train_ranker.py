@@ -33,6 +33,7 @@ from toolfold.selection.retrieval.ranking import (
     fuse_reciprocal_ranks,
 )
 from toolfold.selection.retrieval.text import WordTokenizer
+from toolfold.selection.retrieval.weight_files import save_arrays
 
 from data import FOLDS, Bench, Query, load, with_written
 
@@ -258,8 +259,8 @@ def main() -> None:
         print(name, told[name], flush=True)
         if options.keep:
             options.keep.mkdir(parents=True, exist_ok=True)
-            np.savez(options.keep / f"without-{name}.{options.model}.npz", **weights)
-    np.savez(options.out, **train(sets))
+            save_arrays(options.keep / f"without-{name}.{options.model}.arrays", weights)
+    save_arrays(options.out, train(sets))
     if options.scores:
         options.scores.write_text(json.dumps(told, indent=1) + "\n")
 

@@ -1,6 +1,6 @@
 """Train the sentence classifier of the scanner for server texts.
 
-    python train_scan.py --data ../../shared/bench --real ../../shared/mcp --out classifier.npz
+    python train_scan.py --data ../../shared/bench --real ../../shared/mcp --out classifier.arrays
     python train_scan.py ... --folds     # held-out figures: trained without a file, judged on it
 
 Two logistic regressions, whose outcomes are added: over what `toolfold.mcp.scan` reads of a sentence,
@@ -44,6 +44,7 @@ from toolfold.mcp.scan.scanner import (
 )
 from toolfold.mcp.scan.vocabulary import load_phrases
 from toolfold.mcp.tool_listing import parse_tool
+from toolfold.selection.retrieval.weight_files import save_arrays
 
 from data import OPEN_LICENCES
 
@@ -355,19 +356,19 @@ def written(by: Judges, file: Path) -> None:
     scale = np.abs(pieces).max() / 127
     paired = weights[at + count : at + count + count**2].reshape(count, count) * SCALES["paired"]
     rest = weights[at + count + count**2 :]
-    np.savez_compressed(
-        file,
-        pieces=np.round(pieces / scale).astype(np.int8),
-        scale=np.float64(scale),
-        groups=np.array(GROUPS),
-        alone=(weights[at : at + count] * SCALES["alone"]).astype(np.float32),
-        paired=paired.astype(np.float16),
-        signs=(rest[: len(_RULES)] * SCALES["signs"]).astype(np.float32),
-        facts=(rest[len(_RULES) :] * SCALES["facts"]).astype(np.float32),
-        bias=np.float64(by.words.intercept_[0]),
-        meaning=meant.astype(np.float32),
-        meaning_bias=np.float64(by.meaning.intercept_[0] - meant @ by.middle),
-    )
+    arrays = {
+        "pieces": np.round(pieces / scale).astype(np.int8),
+        "scale": np.float64(scale),
+        "groups": np.array(GROUPS),
+        "alone": (weights[at : at + count] * SCALES["alone"]).astype(np.float32),
+        "paired": paired.astype(np.float16),
+        "signs": (rest[: len(_RULES)] * SCALES["signs"]).astype(np.float32),
+        "facts": (rest[len(_RULES) :] * SCALES["facts"]).astype(np.float32),
+        "bias": np.float64(by.words.intercept_[0]),
+        "meaning": meant.astype(np.float32),
+        "meaning_bias": np.float64(by.meaning.intercept_[0] - meant @ by.middle),
+    }
+    save_arrays(file, arrays)
 
 
 def main() -> None:

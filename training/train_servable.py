@@ -1,7 +1,7 @@
 """Train how the need for a tool depends on the message and on the catalog together.
 
     python conversations.py --mcp ../../shared/mcp --more FILE --out DIR
-    python train_servable.py --data DIR --weights need.npz --out need.npz [--scores FILE]
+    python train_servable.py --data DIR --weights need.arrays --out need.arrays [--scores FILE]
 
 The last stage of the need classifier: a logistic regression on the text score of `train_need.py` and on how
 well the best tools match. Messages that need a tool are those of the phrasebook and the openings of
@@ -35,6 +35,7 @@ from toolfold.selection.retrieval.need import Head, NeedClassifier
 from toolfold.selection.retrieval.phrasebook import Phrasebook
 from toolfold.selection.retrieval.ranking import Legs
 from toolfold.selection.retrieval.text import WordTokenizer
+from toolfold.selection.retrieval.weight_files import load_arrays, save_arrays
 from toolfold.tools.catalog import load_catalog
 
 from data import read
@@ -108,8 +109,7 @@ class Models:
             "encoder": MultilingualEmbedder(CachingEncoder()),
             "light": LightEmbedder(),
         }
-        with np.load(weights, allow_pickle=False) as stored:
-            self.weights = {key: stored[key] for key in stored.files}
+        self.weights = load_arrays(weights)
         heads: tuple[Head, ...] = ("encoder", "light", "text")
         self._classifiers = {head: NeedClassifier(self.weights, head) for head in heads}
 
@@ -317,7 +317,7 @@ def main() -> None:
         found = fit(rows, needs, kinds)
         weights |= {f"{head}.weigh": found[:-1].astype(np.float32)}
         weights |= {f"{head}.shift": np.float32(found[-1] + shift)}
-    np.savez_compressed(options.out, **weights)
+    save_arrays(options.out, weights)
     if options.scores:
         options.scores.write_text(json.dumps(told, indent=1) + "\n")
 

@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from toolfold.selection.retrieval.weight_files import save_arrays
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -291,7 +292,7 @@ def save(model: Static, tokenizer: Tokenizer, folder: Path) -> None:
     table = model.bag.weight.detach().numpy()
     scales = np.maximum(np.abs(table).max(1), 1e-6) / 127
     rows = np.clip(np.round(table / scales[:, None]), -127, 127).astype(np.int8)
-    np.savez(folder / "static.npz", rows=rows, scales=scales.astype(np.float16))
+    save_arrays(folder / "static.arrays", {"rows": rows, "scales": scales.astype(np.float16)})
     packed = gzip.compress(tokenizer.to_str().encode(), mtime=0)
     (folder / "static.tokenizer.json.gz").write_bytes(packed)
 

@@ -3,7 +3,7 @@ import { build } from "esbuild";
 import { readFile, writeFile, mkdir } from "node:fs/promises";
 import { join } from "node:path";
 
-const target = join(import.meta.dirname, "..", "src", "toolfold", "dashboard", "static");
+const target = join(import.meta.dirname, "..", "src", "toolfold", "serving", "dashboard", "static");
 const isCheck = process.argv.includes("--check");
 
 async function bundle(entry, name) {

@@ -18,14 +18,15 @@ from typing import Literal
 import numpy as np
 
 from measuring.sets import Task
-from toolfold.selection.retrieval.embedding import Encoder, Kind, LightEmbedder, Matrix, shipped_weights
+from toolfold.selection.retrieval.embedding import Encoder, Kind, LightEmbedder, Matrix
 from toolfold.selection.retrieval.ranking import Ranker
 from toolfold.selection.retrieval.ranking_metrics import Query
+from toolfold.selection.retrieval.weight_files import shipped_weights
 
 Model = Literal["encoder", "light"]
 MODELS: tuple[Model, ...] = ("encoder", "light")
 ENCODER_FILES = ("encoder.onnx", "tokenizer.json")
-LIGHT_FILES = ("static.npz", "static.tokenizer.json.gz")
+LIGHT_FILES = ("static.arrays", "static.tokenizer.json.gz")
 TRAINING = Path(__file__).resolve().parents[2] / "training"
 MIXED = "authored"  # messages over tools of the other sets
 SHIPPED = "shipped"
@@ -103,7 +104,8 @@ class Weights:
             return None
         folder = self._folds / "rankers"
         # A mixed set is known by its parts; each of their rankers was trained without all of them.
-        found = [*folder.glob(f"without-{name}.{model}.npz"), *folder.glob(f"without-{name}-?.{model}.npz")]
+        end = f"{model}.arrays"
+        found = [*folder.glob(f"without-{name}.{end}"), *folder.glob(f"without-{name}-?.{end}")]
         return min(found, default=None)
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.conftest import RuntimeOpener
 from tests.retrieval.catalog import CountingModel, make_tool
+from tests.timing import wait_until
 from toolfold import Runtime
 from toolfold.core.events import Event, IndexUpdated
 from toolfold.core.registry import Snapshot
@@ -31,6 +32,9 @@ MANY_TOOLS = tuple(
 )
 
 MORE_TOOLS = tuple(make_tool(f"more_{n}", "weighs feathers") for n in range(2 * MAX_INLINE_TEXTS))
+
+
+LONG_TOOLS = tuple(make_tool(f"long_{n}", "counts leap seconds of year " * 20) for n in range(300))
 
 
 class SlowModel:
@@ -82,11 +86,8 @@ def background_threads() -> list[threading.Thread]:
 
 def finish_index(indexer: Indexer, tools: Sequence[Tool]) -> Index:
     """Return the index after all background work has finished."""
-    for _ in range(3):
-        index = indexer.index(tools)
-        for thread in background_threads():
-            thread.join(60)
-    return index
+    indexer.finish_index(tools, 60.0)
+    return indexer.index(tools)
 
 
 def vectors(index: Index) -> dict[str, list[float]]:
@@ -198,13 +199,39 @@ def test_search_waits_for_the_vectors_of_tools_added_during_background_embedding
 ) -> None:
     model = SlowModel()
     indexer, more = open_indexer(model, max_wait_s=60.0), (*MANY_TOOLS, *MORE_TOOLS)
-    indexer.index(MANY_TOOLS, wait=False)
+    indexer.finish_index(MANY_TOOLS, 0.0)
     assert model.started.wait(60)
     permission = threading.Timer(0.2, model.allow)  # after the search below has begun to wait
     permission.start()
     found = vectors(indexer.index(more))
     permission.join()
     assert found == vectors(Indexer(CountingModel().embedder, None).index(more))
+
+
+def test_waiting_for_the_index_ends_at_the_timeout_or_when_all_tools_are_embedded(
+    open_indexer: Callable[..., Indexer],
+) -> None:
+    model = SlowModel()
+    indexer = open_indexer(model)
+    state = indexer.finish_index(MANY_TOOLS, 0.0)
+    assert (state.tools, state.embedded, indexer.is_embedding()) == (300, 0, True)
+    model.allow()
+    assert indexer.finish_index(MANY_TOOLS).is_complete
+    assert not indexer.is_embedding()
+
+
+def test_waiting_for_the_index_ends_when_the_indexer_is_closed(open_indexer: Callable[..., Indexer]) -> None:
+    model = SlowModel()
+    indexer = open_indexer(model)
+    waiting = threading.Thread(target=indexer.finish_index, args=(MANY_TOOLS,))
+    waiting.start()
+    assert model.started.wait(60)
+    closing = threading.Thread(target=indexer.close)
+    closing.start()
+    model.allow(1)  # the batch that it is in
+    for thread in (waiting, closing):
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 def test_vectors_computed_before_the_indexer_was_closed_are_reused_at_the_next_start(
@@ -370,15 +397,59 @@ class TestBackgroundIndexOfARuntime:
         self, monkeypatch: pytest.MonkeyPatch, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime({"tools.selection": "hybrid", "tools.rag_embed_model": "light"})
-        runtime.retriever._background.wait()
-        assert runtime.retriever.index_state().tools == len(runtime.registry.snapshot())
+        wait_until(lambda: is_indexed(runtime))
 
-    def test_runtime_with_keyword_selection_builds_no_search_index_before_the_first_message(
+    def test_runtime_builds_no_search_index_while_its_tools_are_few_enough_to_be_shown(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
-        runtime = open_test_runtime({"tools.selection": "keyword"})
-        runtime.retriever._background.wait()
+        runtime = open_test_runtime({"tools.rag_embed_model": "light"})
+        runtime.registry.add_all(MORE_TOOLS)
+        runtime._index_updates.wait()
         assert runtime.retriever.index_state().tools == 0
+
+    def test_runtime_without_tool_search_builds_no_search_index(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
+        runtime = open_test_runtime(
+            {"tools.selection": "eager", "tools.tool_search": "off", "tools.rag_embed_model": "light"}
+        )
+        runtime.registry.add_all(LONG_TOOLS)
+        runtime._index_updates.wait()
+        assert runtime.retriever.index_state().tools == 0
+
+    def test_tools_registered_later_are_indexed_as_soon_as_they_exceed_the_threshold_of_tool_search(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
+        runtime = open_test_runtime({"tools.rag_embed_model": "light"})
+        runtime.registry.add_all(LONG_TOOLS)
+        wait_until(lambda: is_indexed(runtime))
+        runtime.registry.add_all(MORE_TOOLS)
+        wait_until(lambda: is_indexed(runtime))
+        runtime.registry.remove(MORE_TOOLS[0].name)
+        wait_until(lambda: is_indexed(runtime))
+
+    def test_tools_are_indexed_when_a_session_opens_whose_context_window_is_too_small_for_them(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
+        runtime = open_test_runtime({"tools.rag_embed_model": "light"})
+        runtime.registry.add_all(MORE_TOOLS)
+        runtime.session(context_tokens=8_000)
+        wait_until(lambda: is_indexed(runtime))
+
+    async def test_waiting_for_the_index_builds_it_and_returns_its_state(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
+        runtime = open_test_runtime({"tools.rag_embed_model": "light"})
+        state = await runtime.wait_for_index()
+        assert (state.tools, state.is_complete) == (len(runtime.registry.snapshot()), True)
+        assert runtime.wait_for_index_sync(60.0).tools == state.tools
+        assert is_indexed(runtime)
+
+
+def is_indexed(runtime: Runtime) -> bool:
+    """Return True if all tools of a runtime, and no others, are embedded."""
+    state = runtime.retriever.index_state()
+    return state.tools == len(runtime.registry.snapshot()) and state.is_complete
 
 
 ENDING = """

@@ -568,6 +568,37 @@ def test_tool_search_uses_keywords_if_semantic_search_fails(caplog: pytest.LogCa
     assert "searching tools by hybrid failed" in caplog.text
 
 
+def test_tool_search_says_that_only_keywords_were_compared() -> None:
+    hint = keyword_client().search("invoice")["hint"]
+    assert hint.startswith("Keyword matches only: use words")
+    assert "hint" not in BridgeClient().search("invoice")
+    other = keyword_client().search("zzz qqq")
+    assert other["matches"] == []
+    assert other["hint"].startswith("No tool seems to do this")
+    assert other["hint"].endswith(hint)
+
+
+def test_tool_search_asks_to_search_again_while_tools_are_still_being_embedded() -> None:
+    allowed = threading.Event()
+
+    def embed(texts: Sequence[str]) -> list[list[float]]:
+        assert allowed.wait(60)
+        return by_topic(texts)
+
+    many = [make_tool(f"bill_{n}", f"Pay bill number {n}.") for n in range(100)]
+    retriever = Retriever(FunctionEmbedder(embed), None, None, max_wait_s=0.0)
+    client = BridgeClient([*TOOLS, *many], retriever=retriever)
+    try:
+        for query in ("create an invoice", "qqqq"):
+            assert "search again in a few seconds" in client.search(query)["hint"]
+        allowed.set()
+        retriever.finish_index(client.turn.snapshot)
+        assert "hint" not in client.search("create an invoice")
+    finally:
+        allowed.set()
+        retriever.close()
+
+
 def test_tool_search_uses_the_search_mode_of_the_reranker_settings_only_if_the_reranker_is_enabled() -> None:
     search = {"enabled": "on", "reranker": {"enabled": True, "mode": "semantic"}}
     assert BridgeClient(retriever=FailingRetriever("hybrid"), tool_search=search).find_names("umbrella")[

@@ -256,7 +256,9 @@ def _check_listing_size(config: Config, servers: Sequence[ServerHealth]) -> Iter
     try:
         with (
             redirect_stdout(sys.stderr),  # plugins may print; keep that out of the report
-            open_runtime(config.model_copy(update={"mcp": block}), behind_gateway=True) as runtime,
+            open_runtime(
+                config.model_copy(update={"mcp": block}), behind_gateway=True, build_index=False
+            ) as runtime,
         ):
             size = measure_listing(open_session(runtime, config.gateway.toolsets), exact=True)
     except ToolfoldError as error:

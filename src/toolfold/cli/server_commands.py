@@ -257,7 +257,10 @@ def load_tool_names(config: Config, extra: Sequence[str] = ()) -> ToolNames:
     from toolfold.runtime.runtime import open_runtime
 
     disabled = config.model_copy(update={"mcp": config.mcp.model_copy(update={"enabled": False})})
-    with redirect_stdout(sys.stderr), open_runtime(disabled) as runtime:  # plugins may print
+    with (
+        redirect_stdout(sys.stderr),
+        open_runtime(disabled, build_index=False) as runtime,
+    ):  # plugins may print
         taken = runtime.registry.snapshot()
     servers = {name: each for name, each in config.mcp.servers.items() if each.enabled or name in extra}
     prefixes = {name: each.name_prefix(name) for name, each in servers.items()}

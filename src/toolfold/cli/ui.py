@@ -56,7 +56,7 @@ def command(invocation: Invocation, host: str, port: int | None, no_browser: boo
     with (
         open_listening_socket(host, config.dashboard.port if port is None else port) as listening,
         _redirect_file(config) as redirect,
-        invocation.open_runtime(approver=approver) as runtime,
+        invocation.open_runtime(approver=approver, build_index=True) as runtime,
         suppress(KeyboardInterrupt),  # Ctrl-C is the normal way to stop it
         asyncio.Runner(loop_factory=make_network_loop) as runner,
     ):

@@ -6,10 +6,11 @@ nothing of scope, availability or models.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -89,6 +90,11 @@ class Registry:
         self._tools: dict[str, Tool] = {}
         self._generation = 0
         self._snapshot = Snapshot({}, 0)
+        self._listeners: list[Callable[[], None]] = []
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after every change, in the thread that made it; it must return quickly."""
+        self._listeners.append(listener)
 
     def register(self, *, override: bool = True, **definition: Any) -> Tool:
         """Register a tool from name, schema and handler; see `toolfold.core.authoring.build_tool`."""
@@ -97,7 +103,7 @@ class Registry:
     def add(self, tool: ToolLike, *, override: bool = True) -> Tool:
         """Register a tool and return it with its registered name."""
         value = _clean_text(as_tool(tool))
-        with self._lock:
+        with self._changing():
             placement = _place_tool(self._tools, value, override)
             self._generation += 1
         _warn_replaced(placement)
@@ -108,12 +114,12 @@ class Registry:
         values = [
             _clean_text(as_tool(tool)) for tool in tools
         ]  # before the lock, because the caller's code runs here
-        with self._lock:
+        with self._changing():
             return self._replace_tools(dict(self._tools), values, override)
 
     def remove(self, name: str) -> bool:
         """Remove a tool by its registered or original name; return False if it does not exist."""
-        with self._lock:
+        with self._changing():
             found = self._tools.pop(name, None) or self._tools.pop(
                 _find_short_name(self._tools, name) or "", None
             )
@@ -123,7 +129,7 @@ class Registry:
     def replace_toolset(self, toolset: str, tools: Iterable[Tool]) -> list[Tool]:
         """Replace all tools of a toolset by the given tools, atomically."""
         values = [_clean_text(as_tool(tool)) for tool in tools]
-        with self._lock:
+        with self._changing():
             others = {name: tool for name, tool in self._tools.items() if tool.toolset != toolset}
             return self._replace_tools(others, values, override=True)
 
@@ -133,6 +139,16 @@ class Registry:
             if self._snapshot.generation != self._generation:
                 self._snapshot = Snapshot(MappingProxyType(dict(self._tools)), self._generation)
             return self._snapshot
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the lock during a change, and call the listeners afterwards if the tools are others."""
+        with self._lock:
+            before = self._generation
+            yield
+            changed = self._generation != before
+        for listener in self._listeners if changed else ():
+            listener()
 
     def _replace_tools(self, tools: dict[str, Tool], added: Iterable[Tool], override: bool) -> list[Tool]:
         """Add tools to a mapping, and atomically make this mapping the content of the registry."""

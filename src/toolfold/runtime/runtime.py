@@ -49,8 +49,10 @@ from toolfold.core.types import (
 )
 from toolfold.mcp.elicitation import Elicit, InteractionCallbacks, Sampler
 from toolfold.mcp.pool import McpServers
+from toolfold.models.model_table import find_limits
 from toolfold.runtime.configured_scope import SynonymCheck, build_scope, declare_toolsets
 from toolfold.runtime.dispatch import Dispatch
+from toolfold.runtime.index_updates import IndexUpdates
 from toolfold.runtime.parts import (
     LoadedTools,
     RuntimeParts,
@@ -66,8 +68,17 @@ from toolfold.safety.approval.approval_factory import build_audit
 from toolfold.safety.approval.gate import Approval
 from toolfold.safety.approval.smart import Reviewer
 from toolfold.selection.retrieval.index import Progress
+from toolfold.selection.retrieval.indexing import IndexState
 from toolfold.selection.retrieval.tool_search import Retriever
-from toolfold.selection.turn import Bridge, BridgeAnswers, Disclosure, Selector, assemble, render_definitions
+from toolfold.selection.turn import (
+    Bridge,
+    BridgeAnswers,
+    Disclosure,
+    Grant,
+    Selector,
+    assemble,
+    render_definitions,
+)
 from toolfold.selection.turn.deferral import Deferral
 from toolfold.selection.turn.request_builder import RequestPolicy
 from toolfold.selection.turn.token_counts import ToolTokenCounts
@@ -117,7 +128,7 @@ def open_runtime(
     tools are called by MCP clients, which add their own tool prefix and ask their own users. `client_names`
     names the tools of MCP servers as those clients see them, `git_status` instead of `mcp_git_status`; this
     is the default without a `config`. `build_index`
-    starts to build the search index in the background, if tools are selected for messages.
+    builds the search index in the background, as soon as there are enough tools for a search.
     """
     given = {
         "tools.selection": selection,
@@ -185,8 +196,8 @@ def open_runtime(
             toolsets=toolsets,
             temporary_dir=temporary_dir,
         )
-        if build_index and config.tools.selection in ("hybrid", "semantic") and progress is None:
-            parts.retriever.build_in_background(parts.registry.snapshot())
+        if build_index and progress is None:
+            runtime._index_updates.start()
         opened.pop_all()  # from now on the runtime closes them
         return runtime
 
@@ -252,6 +263,9 @@ class Runtime:
         self._preview_weights = ToolTokenCounts()
         self._id = secrets.token_hex(8)
         self._deps = self._build_deps(config, self._build_scope(config, self._toolsets), dispatch)
+        self._smallest_window: int | None = None
+        """The smallest context window of a session so far."""
+        self._index_updates = IndexUpdates(parts.registry, parts.retriever, self._may_search)
         mcp.on_servers_changed = self._handle_changed_servers
         if parts.database is not None:
             mcp.follow_shared_pins(parts.database)
@@ -289,6 +303,26 @@ class Runtime:
             wait_for_tool=self.mcp.wait_for_tool,
             release=lambda session_id: self._browser.release(f"{session_id}/"),
         )
+
+    def _may_search(self) -> bool:
+        """Return True if a session may select or search tools, as far as its context window is known."""
+        deps, agent = self._deps, self.config.agent
+        limits = find_limits(agent.model)
+        windows = (self._smallest_window, agent.context_tokens or (limits.context if limits else None))
+        toolsets = Toolsets(self._registry.snapshot(), self._declared)
+        grant = Grant.from_names(toolsets.snapshot, deps.scope.granted(toolsets))
+        return deps.disclosure.may_search(grant, min(filter(None, windows), default=None))
+
+    def wait_for_index_sync(self, timeout_s: float | None = None) -> IndexState:
+        """Build the search index and wait until all tools are embedded; return its state.
+
+        `is_complete` is False after `timeout_s` seconds, or if the embedding model is not available.
+        """
+        return self.retriever.finish_index(self._registry.snapshot(), timeout_s)
+
+    async def wait_for_index(self, timeout_s: float | None = None) -> IndexState:
+        """Wait for the search index like `wait_for_index_sync`, without blocking the event loop."""
+        return await self._dispatch.loops.run_in_thread(lambda: self.wait_for_index_sync(timeout_s))
 
     def check_settings(self) -> tuple[str, ...]:
         """Apply changes of the settings files now and return descriptions of them. Never raises.
@@ -355,6 +389,7 @@ class Runtime:
             self.mcp.publish_all_reviewed()
         self.approval.use_own_servers(self.mcp.find_own_servers())
         self.settings_version += 1
+        self._index_updates.request()
         in_use = compare_settings(before, config).live
         return (*(f"{key} changed" for key in in_use), *servers)
 
@@ -395,7 +430,7 @@ class Runtime:
         limit = SessionLimit.open(find_limit, deps.scope) if find_limit else None
         base = deps.scope if limit is None else limit.scope
         scope = self._narrow_scope(base, toolsets, disabled_toolsets)
-        return Session(
+        session = Session(
             deps,
             scope,
             agent=agent,
@@ -406,6 +441,10 @@ class Runtime:
             id=id,
             limit=limit,
         )
+        if context_tokens and (self._smallest_window is None or context_tokens < self._smallest_window):
+            self._smallest_window = context_tokens
+            self._index_updates.request()
+        return session
 
     def preview_session(
         self,
@@ -535,6 +574,7 @@ class Runtime:
 
     def close(self) -> None:
         """Stop all components of this runtime. Its sessions must not be used afterwards."""
+        self._index_updates.stop()
         if self._settings_watch is not None:
             self._settings_watch.close()
         self.mcp.close()
@@ -542,6 +582,7 @@ class Runtime:
             self.usage.wait()
         self._skill_search.close()
         self.retriever.close()
+        self._index_updates.wait()
         self.retriever.learned.close()
         self._browser.close()
         self.jobs.store.close()

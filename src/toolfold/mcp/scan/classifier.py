@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from toolfold.selection.retrieval.embedding import EmbeddingUnavailable, shipped_encoder
+from toolfold.selection.retrieval.weight_files import load_arrays
 
 HASH_BITS = 17
 LENGTH_EXPONENT = 0.15  # dividing by the number of pieces itself would overrate short sentences
@@ -139,15 +140,15 @@ def _hash_words(letters: np.ndarray[Any, np.dtype[np.uint32]]) -> np.ndarray[Any
 @cache
 def load_classifier() -> AttackClassifier:
     """Load the classifier weights shipped with the package."""
-    with files(__package__).joinpath("classifier.npz").open("rb") as file, np.load(file) as stored:
-        return AttackClassifier(
-            pieces=stored["pieces"].astype(np.float32) * float(stored["scale"]),
-            group_indices={str(name): index for index, name in enumerate(stored["groups"])},
-            group_weights=stored["alone"].tolist(),
-            group_pair_weights=stored["paired"].tolist(),
-            rule_weights=stored["signs"].tolist(),
-            context_weights=stored["facts"].tolist(),
-            bias=float(stored["bias"]),
-            embedding=stored["meaning"],
-            embedding_bias=float(stored["meaning_bias"]),
-        )
+    stored = load_arrays(files(__package__).joinpath("classifier.arrays"))
+    return AttackClassifier(
+        pieces=stored["pieces"].astype(np.float32) * float(stored["scale"]),
+        group_indices={str(name): index for index, name in enumerate(stored["groups"])},
+        group_weights=stored["alone"].tolist(),
+        group_pair_weights=stored["paired"].tolist(),
+        rule_weights=stored["signs"].tolist(),
+        context_weights=stored["facts"].tolist(),
+        bias=float(stored["bias"]),
+        embedding=stored["meaning"],
+        embedding_bias=float(stored["meaning_bias"]),
+    )

@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from toolfold.selection.retrieval.ranking import (
 )
 from toolfold.selection.retrieval.text import COMMON_WORDS, words
 from toolfold.selection.retrieval.vectors import Vectors
+from toolfold.selection.retrieval.weight_files import load_arrays, shipped_weights
 
 MAX_EARLIER_MESSAGES = 3
 MAX_USED_TOOLS = 8
@@ -446,9 +446,7 @@ class ContextRanker:
     @classmethod
     def shipped(cls) -> ContextRanker:
         """Load the shipped weights of the network that ranks tools within a conversation."""
-        file = files("toolfold").joinpath("selection/retrieval/weights/context.npz")
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
-            return cls({key: stored[key] for key in stored.files})
+        return cls(load_arrays(shipped_weights().joinpath("context.arrays")))
 
     def __call__(self, rows: Scores, *, dense: bool) -> Scores:
         """Return one score per row of features; only the order of the scores is meaningful."""

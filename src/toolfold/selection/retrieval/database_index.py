@@ -205,6 +205,17 @@ class DatabaseIndex:
                 self._wait_until_published(tools)
             return self._published
 
+    def finish(self, tools: Sequence[Tool], timeout_s: float | None = None) -> IndexState:
+        """Wait until the tools are stored with all vectors, or until that fails; return the state."""
+        self.publish(tools)
+        with self._lock:
+            self._lock.wait_for(lambda: self._thread is None, timeout_s)
+        return self.state() or IndexState(len(tools), 0)
+
+    def is_publishing(self) -> bool:
+        """Return True while tools or vectors are stored in the background."""
+        return self._thread is not None
+
     def _wait_until_published(self, tools: Sequence[Tool]) -> None:
         """Wait until the tools are fully stored or, if a time limit is set, until they are searchable."""
         if self._max_wait_s is None:

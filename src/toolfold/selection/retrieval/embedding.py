@@ -20,7 +20,7 @@ import time
 import urllib.error
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import as_file, files
+from importlib.resources import as_file
 from importlib.resources.abc import Traversable
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -31,6 +31,7 @@ from toolfold.core.errors import SourceError, error_message, shorten
 from toolfold.core.json_http import REQUEST_ERRORS, JsonEndpoint, redact_url
 from toolfold.selection.retrieval.subwords import Unigram, WordPiece
 from toolfold.selection.retrieval.vectors import MAX_DIMENSIONS
+from toolfold.selection.retrieval.weight_files import load_arrays, shipped_weights
 
 log = logging.getLogger(__name__)
 
@@ -240,8 +241,8 @@ class LightEmbedder:
 
     def _load_model(self) -> tuple[Any, Matrix, Unigram]:
         weights = self._weights
-        with weights.joinpath("static.npz").open("rb") as file, np.load(file) as stored:
-            rows, scales = stored["rows"], stored["scales"].astype(np.float32)[:, None]
+        stored = load_arrays(weights.joinpath("static.arrays"))
+        rows, scales = stored["rows"], stored["scales"].astype(np.float32)[:, None]
         packed = weights.joinpath("static.tokenizer.json.gz").read_bytes()
         pieces = json.loads(gzip.decompress(packed))["model"]["vocab"]
         scores = dict(pieces[1:])  # the first piece is the unknown token
@@ -400,19 +401,10 @@ class FunctionEmbedder:
         return normalize_rows(found)
 
 
-def shipped_weights() -> Traversable:
-    """Return the directory of the model weights that ship with the package."""
-    return files("toolfold").joinpath("selection/retrieval/weights")
-
-
 def read_message_mean(weights: Traversable, model: str, width: int) -> Matrix:
     """Return a model's mean vector of example messages; a zero vector if the weights contain none."""
-    file = weights.joinpath("message_means.npz")
-    if not file.is_file():
-        return np.zeros(width, np.float32)
-    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
-        mean: Matrix = stored[model]
-        return mean
+    file = weights.joinpath("message_means.arrays")
+    return load_arrays(file)[model] if file.is_file() else np.zeros(width, np.float32)
 
 
 def normalize_rows(vectors: Matrix) -> Matrix:

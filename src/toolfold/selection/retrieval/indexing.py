@@ -167,19 +167,32 @@ class Indexer:
         with self._lock:
             return self._current is not None and self._current[0] is tools
 
-    def index(self, tools: Sequence[Tool], *, wait: bool = True) -> Index:
-        """Return the index of the given tools; fast if the sequence is the same object as last time.
-
-        `wait=False` only starts the computation of missing vectors.
-        """
+    def index(self, tools: Sequence[Tool]) -> Index:
+        """Return the index of the given tools; fast if the sequence is the same object as last time."""
         index, thread = self._find_index(tools)
         deadline = time.monotonic() + (self._max_wait_s or 0.0)
         # A thread that has ended may have embedded earlier tools only; then the next one does the rest.
-        while wait and thread is not None and self._has_ended(thread, deadline):
+        while thread is not None and self._has_ended(thread, deadline):
             index, thread = self._find_index(tools)
-        if wait and thread is not None and self._deferred_log.warn_once(f"{self._deferred_tools:,} tools"):
+        if thread is not None and self._deferred_log.warn_once(f"{self._deferred_tools:,} tools"):
             self._report_state()
         return index
+
+    def finish_index(self, tools: Sequence[Tool], timeout_s: float | None = None) -> IndexState:
+        """Wait until all tools are embedded, whatever `max_wait_s` is; return the state of the index."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        _, thread = self._find_index(tools)
+        while thread is not None:
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                break
+            _, thread = self._find_index(tools)
+        return self.state()
+
+    def is_embedding(self) -> bool:
+        """Return True while tools of the current index are embedded in the background."""
+        with self._lock:
+            return self._deferred_tools > 0 and self._thread is not None
 
     def _find_index(self, tools: Sequence[Tool]) -> tuple[Index, threading.Thread | None]:
         """Return the index of the tools, and the thread that computes missing vectors (None if complete)."""

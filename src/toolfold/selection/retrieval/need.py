@@ -14,7 +14,6 @@ import math
 import re
 import zlib
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from toolfold.selection.retrieval.ranking import Legs, Positions, Scores, granted_scores, sorted_unique
 from toolfold.selection.retrieval.vectors import multiply_rows
+from toolfold.selection.retrieval.weight_files import load_arrays, shipped_weights
 
 Head = Literal["encoder", "light", "text"]
 
@@ -47,9 +47,7 @@ class NeedClassifier:
     @classmethod
     def shipped(cls, head: Head) -> NeedClassifier:
         """Load the shipped classifier for the embedding model in use."""
-        file = files("toolfold").joinpath("selection/retrieval/weights/need.npz")
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
-            return cls({key: stored[key] for key in stored.files}, head)
+        return cls(load_arrays(shipped_weights().joinpath("need.arrays")), head)
 
     def probability(self, message: str, legs: Legs, states: Scores | None = None) -> float:
         """Return the probability that the message needs a tool; 0 for a message without words.

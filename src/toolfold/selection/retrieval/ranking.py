@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from toolfold.selection.retrieval.weight_files import load_arrays, shipped_weights
 
 Scores = NDArray[np.float32]
 Positions = NDArray[np.int64]
@@ -142,13 +143,12 @@ class Ranker:
     @classmethod
     def shipped(cls, name: str) -> Ranker:
         """Load the shipped ranker for the embedding model in use."""
-        return cls.load(files("toolfold").joinpath(f"selection/retrieval/weights/ranker-{name}.npz"))
+        return cls.load(shipped_weights().joinpath(f"ranker-{name}.arrays"))
 
     @classmethod
     def load(cls, file: Traversable) -> Ranker:
         """Load a ranker from a file written by `training/train_ranker.py`."""
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
-            return cls({key: stored[key] for key in stored.files})
+        return cls(load_arrays(file))
 
     def __call__(self, rows: Scores) -> Scores:
         """Return one score per feature row; only the order of the scores is meaningful."""

@@ -114,6 +114,11 @@ class SearchResult:
     probable: int = 0
     """Number of the best tools among which the right one very probably is; 0 if it is unknown."""
 
+    @property
+    def by_keywords(self) -> bool:
+        """True if the tools were found by keywords only, without vectors."""
+        return all(hit.similarity is None for hit in self.hits)
+
     def needed(self, threshold: float) -> bool:
         """Return True if tools should be offered: the message names a tool or probably needs one."""
         return self.need >= threshold or any(hit.exact for hit in self.hits)
@@ -689,16 +694,17 @@ class Retriever:
         sibling._database_index = None  # tools of skills and clients are few, and not those of all replicas
         return sibling
 
-    def build_in_background(self, snapshot: Snapshot) -> None:
-        """Start to build the index of the tools in a thread, so that searches do not wait for it."""
-        self._background.run(lambda: self._build_index(snapshot))
-
-    def _build_index(self, snapshot: Snapshot) -> None:
+    def finish_index(self, snapshot: Snapshot, timeout_s: float | None = None) -> IndexState:
+        """Wait until all tools are indexed and embedded, at most `timeout_s`; return the index's state."""
         tools = self._list_tools(snapshot)
         if self._database_index is not None and self._database_index.serves(len(tools)):
-            self._database_index.publish(tools)
-        else:
-            self._indexer.index(tools, wait=False)
+            return self._database_index.finish(tools, timeout_s)
+        return self._indexer.finish_index(tools, timeout_s)
+
+    def is_building_index(self) -> bool:
+        """Return True while tools are being embedded in the background."""
+        published = self._database_index is not None and self._database_index.is_publishing()
+        return published or self._indexer.is_embedding()
 
     def index_state(self) -> IndexState:
         """Return the number of tools in the index, and the number of tools found by similarity."""

@@ -66,6 +66,11 @@ _NOTHING_FITS_HINT = (
     "No tool seems to do this. If one of near_names might, search for that name; otherwise try other words:"
     " the action and the thing it acts on, in the language of the sources."
 )
+_UNFINISHED_INDEX_HINT = (
+    "Keyword matches only, because the search index is still being built: search again in a few seconds for"
+    " better ones."
+)
+_KEYWORDS_ONLY_HINT = "Keyword matches only: use words that the tool's name or description may contain."
 _RESULT_START = '{"matches":'
 _MAX_MESSAGE_DEPTH = 6
 _WORD = re.compile(r"[^\W_]{3,40}")
@@ -87,6 +92,8 @@ class _QueryMatches:
     """The nearest tools, if nothing fits."""
     direct: Sequence[str] = ()
     """Tools that fit and are already in the model's list."""
+    by_keywords: bool = False
+    """True if the tools were not compared by meaning."""
 
 
 class BridgeAnswers:
@@ -127,7 +134,15 @@ class BridgeAnswers:
         missed = {query: each.nearest for query, each in found.items() if not each.names and not each.direct}
         if missed:
             answer |= _suggest_elsewhere(turn, missed)
+        if available and any(each.by_keywords for each in found.values()):
+            answer["hint"] = self._explain_keywords(answer.get("hint", ""))
         return answer | _direct_tools(list(direct)) | _held_for_review(turn, queries)
+
+    def _explain_keywords(self, hint: str) -> str:
+        """Return the hint of a result that was found by keywords only."""
+        if self._retriever.is_building_index():
+            return _UNFINISHED_INDEX_HINT
+        return f"{hint} {_KEYWORDS_ONLY_HINT}".lstrip()
 
     def describe(self, turn: Turn, args: Json) -> Json:
         """Return the full definitions of the named tools, limited to the size of one tool result."""
@@ -160,7 +175,7 @@ class BridgeAnswers:
         names = [name for name in ranked if name in offered][:limit]
         # One tool far ahead of all others is worth a look, even if the query sounds like a question.
         if not named and found.probable != 1 and not found.needed(NOTHING_FITS_BELOW):
-            return _QueryMatches(nearest=names)
+            return _QueryMatches(nearest=names, by_keywords=found.by_keywords)
         weak = not named and not found.needed(WEAK_MATCHES_BELOW)
         likely = 0 if weak else found.probable if 0 < found.probable <= MAX_DIRECT_TOOLS else 1
         direct = [name for name in ranked[: max(likely, len(named))] if name in shown]
@@ -168,7 +183,9 @@ class BridgeAnswers:
         if found.probable:
             least = 1 if direct else MIN_FULL_MATCHES
             full = least if weak else max(found.probable, least)
-        return _QueryMatches(names, frozenset(ranked[full:]), weak, direct=direct)
+        return _QueryMatches(
+            names, frozenset(ranked[full:]), weak, direct=direct, by_keywords=found.by_keywords
+        )
 
     def _run_search(
         self, turn: Turn, query: str, limit: int, granted: frozenset[str], client: str

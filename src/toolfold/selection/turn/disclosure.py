@@ -128,6 +128,12 @@ class Disclosure:
         reason = "tools could not be selected" if deferrable else "no tool is deferrable"
         return DisclosureDecision(deferrable, reason, selects=True, forced=True)
 
+    def may_search(self, grant: Grant, context_tokens: int | None) -> bool:
+        """Return True if tools of the grant are selected for messages, or deferred if all of them work."""
+        if self._selection in ("hybrid", "semantic"):
+            return True
+        return self._decide_deferral(grant, Turn(grant.snapshot, grant.names), context_tokens).active
+
     def _decide_deferral(self, grant: Grant, turn: Turn, context_tokens: int | None) -> DisclosureDecision:
         mode = self._settings.enabled
         parts = self._sorted(grant)

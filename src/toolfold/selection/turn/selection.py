@@ -185,7 +185,7 @@ class Selector:
         if len(found.hits) == limit and found.hits[-1].exact:
             found = ask(turn.snapshot, message, mode=mode, limit=_MAX_NAMED_TOOLS, granted=competing)
         search_s = time.perf_counter() - started
-        by_words = mode != "keyword" and found.hits and all(hit.similarity is None for hit in found.hits)
+        by_words = mode != "keyword" and found.hits and found.by_keywords
         needed = found.needed(self._settings.need_threshold)
         return _MessageResult(found, "keyword" if by_words else mode, needed, search_s)
 
