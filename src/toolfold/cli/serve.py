@@ -385,7 +385,9 @@ def _make_approver(config: Config) -> PageApprover | None:
     from toolfold.serving.dashboard.approval_routes import make_page_approver
 
     has_dashboard = config.dashboard.enabled and not find_tool_call()
-    return make_page_approver(config.secret_values()) if has_dashboard else None
+    if not has_dashboard:
+        return None
+    return make_page_approver(config.secret_values(), is_announced=bool(config.approval.ask_by))
 
 
 def _open_dashboard(

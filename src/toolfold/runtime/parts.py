@@ -31,6 +31,7 @@ from toolfold.mcp.scan import find_injections
 from toolfold.models.model_access import ModelAccess
 from toolfold.models.model_names import find_embeddings_service
 from toolfold.runtime.call_events import CallEvents
+from toolfold.runtime.chat.chat_approver import ChatApprover, build_chat_approver
 from toolfold.runtime.configured_scope import declare_toolsets
 from toolfold.runtime.dispatch import Dispatch
 from toolfold.runtime.results import ResultStore
@@ -95,6 +96,7 @@ class RuntimeParts:
     retriever: Retriever
     skill_search: Retriever
     jobs: ScheduledJobs
+    chat: ChatApprover | None
 
 
 def open_parts(config: Config, progress: Progress | None, opened: ExitStack) -> RuntimeParts:
@@ -117,6 +119,9 @@ def open_parts(config: Config, progress: Progress | None, opened: ExitStack) -> 
     job_store = open_job_store(config.paths.state_dir / JOBS_FILE, database)
     jobs = ScheduledJobs(job_store, config.cron, config.paths.current_dir)
     opened.callback(jobs.store.close)
+    chat = build_chat_approver(config, loops)
+    if chat is not None:
+        opened.callback(chat.close)
     return RuntimeParts(
         database=database,
         loops=loops,
@@ -128,6 +133,7 @@ def open_parts(config: Config, progress: Progress | None, opened: ExitStack) -> 
         retriever=retriever,
         skill_search=skill_search,
         jobs=jobs,
+        chat=chat,
     )
 
 
@@ -209,6 +215,7 @@ def build_dispatch(
         sites=_execution_sites(parts.terminal),
         events=parts.events,
         database=parts.database,
+        chat=parts.chat,
     )
     return Dispatch(
         hooks=parts.hooks,

@@ -237,6 +237,7 @@ class Runtime:
         self.settings_version = 0
         """Number that increases whenever changed settings take effect."""
         self._browser, self._skill_search, self.jobs = parts.browser, parts.skill_search, parts.jobs
+        self._chat = parts.chat
         self.terminal = parts.terminal
         self.mcp = mcp
         self.hooks = dispatch.hooks
@@ -577,6 +578,8 @@ class Runtime:
         self._index_updates.stop()
         if self._settings_watch is not None:
             self._settings_watch.close()
+        if self._chat is not None:
+            self._chat.close()
         self.mcp.close()
         if self.usage is not None:
             self.usage.wait()

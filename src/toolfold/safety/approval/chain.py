@@ -62,6 +62,7 @@ class DecidedBy(StrEnum):
     MODE = "mode off"
     SMART = "smart approval"
     PERSON = "person"
+    CHAT = "person, by chat"
     NOBODY = "nobody to ask"
     TOOL_CALL = "nobody to ask (started by a tool call)"
     UNANSWERED = "client without an answer"
