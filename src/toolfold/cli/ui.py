@@ -52,7 +52,7 @@ def command(invocation: Invocation, host: str, port: int | None, no_browser: boo
     from toolfold.serving.dashboard.approval_routes import make_page_approver
 
     config = invocation.load_config()
-    approver = make_page_approver(config.secret_values())
+    approver = make_page_approver(config.secret_values(), is_announced=bool(config.approval.ask_by))
     with (
         open_listening_socket(host, config.dashboard.port if port is None else port) as listening,
         _redirect_file(config) as redirect,

@@ -497,6 +497,12 @@ class ApprovalSettings(Section):
         description="How long an approval question waits for an answer before the call is refused.",
         json_schema_extra={"in_project": "lowers"},
     )
+    ask_by: Text = Field(
+        default="",
+        description="Name of a target in `messages.targets` to which approval questions are also sent; empty"
+        " for none. They can be answered there if its `answers_from` is set.",
+        json_schema_extra=USER_ONLY,
+    )
     deny: tuple[Text, ...] = Field(
         default=(),
         description="Calls that are always refused: commands as glob patterns, `tool:NAME`, "

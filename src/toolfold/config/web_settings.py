@@ -166,6 +166,13 @@ class MessageTarget(Section):
         description="Description of the recipients, shown to the model.",
         json_schema_extra=USER_ONLY,
     )
+    answers_from: Text = Field(
+        default="",
+        description="Who may answer approval questions in the chat (`approval.ask_by`): for Telegram, the"
+        " number of your user; for ntfy, a protected topic in which only you can write, other than those of"
+        " the URL. Empty if nobody may.",
+        json_schema_extra=USER_ONLY,
+    )
 
 
 class MessagesSettings(Section):

@@ -26,11 +26,12 @@ from toolfold.core.tool_processes import find_tool_call
 from toolfold.core.toolset_names import Toolset
 from toolfold.core.types import Approver, Source
 from toolfold.core.validation import Validation
-from toolfold.mcp.result_scanning import mark_page_injections
+from toolfold.mcp.result_scanning import mark_injections, mark_page_injections
 from toolfold.mcp.scan import find_injections
 from toolfold.models.model_access import ModelAccess
 from toolfold.models.model_names import find_embeddings_service
 from toolfold.runtime.call_events import CallEvents
+from toolfold.runtime.chat.chat_approver import ChatApprover, build_chat_approver
 from toolfold.runtime.configured_scope import declare_toolsets
 from toolfold.runtime.dispatch import Dispatch
 from toolfold.runtime.results import ResultStore
@@ -95,6 +96,7 @@ class RuntimeParts:
     retriever: Retriever
     skill_search: Retriever
     jobs: ScheduledJobs
+    chat: ChatApprover | None
 
 
 def open_parts(config: Config, progress: Progress | None, opened: ExitStack) -> RuntimeParts:
@@ -117,6 +119,9 @@ def open_parts(config: Config, progress: Progress | None, opened: ExitStack) -> 
     job_store = open_job_store(config.paths.state_dir / JOBS_FILE, database)
     jobs = ScheduledJobs(job_store, config.cron, config.paths.current_dir)
     opened.callback(jobs.store.close)
+    chat = build_chat_approver(config, loops)
+    if chat is not None:
+        opened.callback(chat.close)
     return RuntimeParts(
         database=database,
         loops=loops,
@@ -128,6 +133,7 @@ def open_parts(config: Config, progress: Progress | None, opened: ExitStack) -> 
         retriever=retriever,
         skill_search=skill_search,
         jobs=jobs,
+        chat=chat,
     )
 
 
@@ -171,7 +177,10 @@ def _build_services(config: Config, parts: RuntimeParts) -> Services:
         web=config.web,
         environment=config.environment,
         outside_text=OutsideText(
-            mark_page_injections, parts.events.redact.contains_known_secret, find_injections
+            mark_injections,
+            parts.events.redact.contains_known_secret,
+            find_injections,
+            mark_untrusted_page=mark_page_injections,
         ),
         messages=config.messages,
         images=config.images,
@@ -209,6 +218,7 @@ def build_dispatch(
         sites=_execution_sites(parts.terminal),
         events=parts.events,
         database=parts.database,
+        chat=parts.chat,
     )
     return Dispatch(
         hooks=parts.hooks,

@@ -144,6 +144,8 @@ def open_runtime(
     with ExitStack() as opened:  # closes what was opened if the rest fails
         temporary_dir = None
         client_names = config is None if client_names is None else client_names
+        if toolsets is None and not user_settings and (config is None or config.loaded_with is None):
+            toolsets = ()
         if config is not None:
             if overrides or state_dir or user_settings:
                 raise ConfigError("a configuration already has all settings", hint="load_config(overrides=…)")
@@ -156,8 +158,6 @@ def open_runtime(
                 state_dir = temporary_dir = Path(tempfile.mkdtemp(prefix="toolfold-"))
                 opened.callback(shutil.rmtree, temporary_dir, ignore_errors=True)
             config = default_config(overrides, state_dir=Path(state_dir))
-        if toolsets is None and config.loaded_with is None:
-            toolsets = ()
         record = SettingsRecord(config.paths.state_dir)
         require_accepted(config, record)
         parts = open_parts(config, progress, opened)
@@ -237,6 +237,7 @@ class Runtime:
         self.settings_version = 0
         """Number that increases whenever changed settings take effect."""
         self._browser, self._skill_search, self.jobs = parts.browser, parts.skill_search, parts.jobs
+        self._chat = parts.chat
         self.terminal = parts.terminal
         self.mcp = mcp
         self.hooks = dispatch.hooks
@@ -577,6 +578,8 @@ class Runtime:
         self._index_updates.stop()
         if self._settings_watch is not None:
             self._settings_watch.close()
+        if self._chat is not None:
+            self._chat.close()
         self.mcp.close()
         if self.usage is not None:
             self.usage.wait()

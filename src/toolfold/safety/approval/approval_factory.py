@@ -32,6 +32,7 @@ from toolfold.safety.approval.configured_rules import add_location, config_error
 from toolfold.safety.approval.deny_rules import DenyRules
 from toolfold.safety.approval.gate import Approval, QuestionEvents
 from toolfold.safety.approval.kinds import KIND_PREFIX, RULE_PREFIX, FindingKinds, is_pattern
+from toolfold.safety.approval.prompting import Chat
 from toolfold.safety.approval.session_files import SessionFiles
 from toolfold.safety.approval.smart import ChatModel, Reviewer, SmartApproval
 from toolfold.safety.redaction import Redaction
@@ -58,11 +59,13 @@ def build_approval(
     sites: Mapping[tuple[Source, str], ExecutionSite] | None = None,
     events: QuestionEvents | None = None,
     database: Database | None = None,
+    chat: Chat | None = None,
 ) -> Approval:
     """Build the approval step of the dispatch pipeline.
 
     `rules` are added by plugins. `sites` are the execution sites of tools by source and name; the
-    commands of all other tools run on this machine. With a `database`, decisions are recorded there.
+    commands of all other tools run on this machine. With a `database`, decisions are recorded there. `chat`
+    is asked besides the approver.
     """
     settings = config.approval
     deny_rules, files = DenyRules(settings.deny), SessionFiles()
@@ -89,6 +92,7 @@ def build_approval(
         smart=_build_smart_approval(config, loops, reviewer) if settings.mode == "smart" else None,
         audit=build_audit(config, database),
         events=events,
+        chat=chat,
     )
 
 

@@ -35,7 +35,7 @@ from toolfold.safety.approval.audit_log import DecisionLog
 from toolfold.safety.approval.call_analysis import CallAnalysis, CallAnalyzer
 from toolfold.safety.approval.chain import DecidedBy, Decision, DecisionChain
 from toolfold.safety.approval.kinds import describe_kind
-from toolfold.safety.approval.prompting import PendingQuestions, ask
+from toolfold.safety.approval.prompting import Chat, PendingQuestions, ask
 from toolfold.safety.approval.session_variables import SessionVariables
 from toolfold.safety.approval.smart import SmartApproval
 
@@ -111,8 +111,10 @@ class Approval:
         smart: SmartApproval | None = None,
         audit: DecisionLog | None = None,
         events: QuestionEvents | None = None,
+        chat: Chat | None = None,
     ) -> None:
         self._approver, self._loops, self._timeout = approver, loops, timeout
+        self._chat = chat
         self._analyzer = analyzer or CallAnalyzer()
         self._chain = chain or DecisionChain()
         self._smart, self._audit, self._events = smart, audit, events
@@ -207,7 +209,7 @@ class Approval:
         request = _build_request(analysis, context, self._chain.offered_answers(analysis), kinds)
         asking = self._questions.ask_unless_decided(
             session_id,
-            ask(self._approver, request, self._loops, self._timeout),
+            ask(self._approver, request, self._loops, self._timeout, self._chat),
             decide,
         )
         decision = await self._publish_question(asking, request, context)
@@ -220,7 +222,7 @@ class Approval:
         self, asking: Coroutine[Any, Any, Decision], request: ApprovalRequest, context: CallContext
     ) -> Decision:
         """Wait for a person's approval decision; publish an event for the question and one for the answer."""
-        if self._events is None or self._approver is None:  # then nobody is asked
+        if self._events is None or (self._approver is None and self._chat is None):  # then nobody is asked
             return await asking
         self._events.ask_approval(request, context)
         report_answer = functools.partial(self._events.answer_approval, request, context)

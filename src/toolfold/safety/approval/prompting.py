@@ -3,7 +3,7 @@
 Anything that prevents an answer (nobody there, no answer in time, a failing request, an answer that was
 not offered) is a refusal. Calls that wait for the same question share its answer, and an answer that
 covers other questions withdraws them. How the person is reached is up to the approver: any function, a
-queue or a prompt.
+queue or a prompt. A chat can be asked as well; the first answer counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from dataclasses import replace
+from typing import Any, Protocol
 
 from toolfold.core.errors import shorten
 from toolfold.core.loops import MAX_CHECK_THREADS, CallTimeout, EventLoops
@@ -22,10 +23,13 @@ from toolfold.safety.approval.chain import DecidedBy, Decision
 
 log = logging.getLogger(__name__)
 
-__all__ = ["NOBODY_ASKED", "PendingQuestions", "QuestionUnanswered", "UntrustedClient", "ask"]
+__all__ = ["NOBODY_ASKED", "Chat", "PendingQuestions", "QuestionUnanswered", "UntrustedClient", "ask"]
 
 NOBODY_ASKED = "nobody could be asked for approval"
 _ANSWER_GRACE_S = 5.0
+CHAT_DELAY_S = 1.0
+"""How long the approver is asked alone: one that decides by itself causes no message in the chat."""
+_LEFT_TO_OTHERS = frozenset({DecidedBy.UNANSWERED, DecidedBy.FAILED})
 
 
 class QuestionUnanswered(Exception):
@@ -46,12 +50,70 @@ class UntrustedClient(Exception):
         self.station = DecidedBy.TOOL_CALL if is_tool_call else DecidedBy.NOBODY
 
 
+class Chat(Protocol):
+    """Approver that asks in a chat, besides the approver of the session."""
+
+    takes_answers: bool
+    """Whether a question can be answered in the chat, and not only where it was asked otherwise."""
+
+    async def __call__(self, request: ApprovalRequest, /) -> Answer: ...
+
+
 async def ask(
-    approver: Approver | None, request: ApprovalRequest, loops: EventLoops, seconds: float
+    approver: Approver | None,
+    request: ApprovalRequest,
+    loops: EventLoops,
+    seconds: float,
+    chat: Chat | None = None,
 ) -> Decision:
-    """Ask the approver whether a tool call may run, and return the answer as a decision."""
-    if approver is None:
-        return Decision(False, DecidedBy.NOBODY, f"{request.reason}, and {NOBODY_ASKED}")
+    """Ask the approver and the chat whether a tool call may run, and return the answer as a decision."""
+    try:
+        if approver is None and chat is not None and chat.takes_answers:
+            return _by_chat(await _ask_one(chat, request, loops, seconds))
+        if approver is None:
+            return Decision(False, DecidedBy.NOBODY, f"{request.reason}, and {NOBODY_ASKED}")
+        if chat is None:
+            return await _ask_one(approver, request, loops, seconds)
+        return await _ask_both(approver, chat, request, loops, seconds)
+    finally:
+        request.withdrawn.set()
+
+
+async def _ask_both(
+    approver: Approver, chat: Chat, request: ApprovalRequest, loops: EventLoops, seconds: float
+) -> Decision:
+    """Return the first answer of the approver or the chat; a refusal wins if both answer at once."""
+    own = asyncio.create_task(_ask_one(approver, request, loops, seconds))
+    tasks = {own}
+    try:
+        await asyncio.wait(tasks, timeout=min(CHAT_DELAY_S, seconds))
+        if own.done() and own.result().decided_by not in _LEFT_TO_OTHERS:
+            return own.result()
+        in_chat = asyncio.create_task(_ask_one(chat, request, loops, seconds))
+        tasks.add(in_chat)
+        pending = tasks
+        while True:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            decisions = [_by_chat(each.result()) if each is in_chat else each.result() for each in done]
+            answers = [each for each in decisions if each.decided_by not in _LEFT_TO_OTHERS]
+            if answers or not pending:
+                return min(answers or decisions, key=lambda each: each.allowed)
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.wait(tasks)
+
+
+def _by_chat(decision: Decision) -> Decision:
+    """Return the decision with the chat as the place of the answer."""
+    return (
+        replace(decision, decided_by=DecidedBy.CHAT) if decision.decided_by is DecidedBy.PERSON else decision
+    )
+
+
+async def _ask_one(
+    approver: Approver, request: ApprovalRequest, loops: EventLoops, seconds: float
+) -> Decision:
     try:
         returned = await loops.call_with_timeout(seconds, approver, request, max_threads=MAX_CHECK_THREADS)
     except CallTimeout:
@@ -63,8 +125,6 @@ async def ask(
     except Exception:
         log.exception("the approval request for %r failed; the call is refused", request.tool.name)
         return Decision(False, DecidedBy.FAILED, "the approval request failed")
-    finally:
-        request.withdrawn.set()
     return _decision_from_answer(returned, request)
 
 

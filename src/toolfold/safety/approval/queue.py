@@ -83,7 +83,8 @@ class _OpenQuestion:
 class ApprovalQueue:
     """Queue of approval questions that another part of the program answers; can be used as an approver.
 
-    `changed` is called, in the thread of the change, whenever the list of questions changes.
+    `changed` is called, in the thread of the change, whenever the list of questions changes. `make_id`
+    returns the id of a new question, which nobody must be able to guess.
     """
 
     def __init__(
@@ -91,19 +92,23 @@ class ApprovalQueue:
         *,
         most: int = MAX_QUESTIONS,
         changed: Callable[[], None] | None = None,
+        make_id: Callable[[], str] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._max_questions, self._changed, self._clock = most, changed, clock
+        self._make_id = make_id or _make_id
         self._lock = threading.Lock()
         self._open: dict[str, _OpenQuestion] = {}
 
     async def __call__(self, request: ApprovalRequest, /) -> Answer:
         """Ask for approval and wait for an answer. If the caller stops waiting, the question is withdrawn."""
-        question = Question(secrets.token_urlsafe(16), request, self._clock())
+        question = Question(self._make_id(), request, self._clock())
         waiting = _OpenQuestion(question, asyncio.get_running_loop())
         with self._lock:
             if len(self._open) >= self._max_questions:
                 raise ToolfoldError(f"there are already {self._max_questions:,} pending approval requests")
+            if question.id in self._open:
+                raise ToolfoldError("two approval questions must not have the same id")
             self._open[question.id] = waiting
         try:
             self._notify_changed()
@@ -142,6 +147,10 @@ class ApprovalQueue:
             self._changed()
         except Exception:  # the question itself does not depend on it
             log.exception("the callback for a changed approval queue failed")
+
+
+def _make_id() -> str:
+    return secrets.token_urlsafe(16)
 
 
 def _parse_answer(answer: Answer | str | bool, request: ApprovalRequest) -> Answer:

@@ -1,7 +1,7 @@
 """Approval questions that wait for an answer in the dashboard.
 
-A question is asked only while a page is open, here, in another process of the user or on another replica;
-otherwise nobody can answer, and the call is refused at once.
+A question is asked only while a page is open, here, in another process of the user or on another replica,
+or if it is announced in a chat; otherwise nobody can answer, and the call is refused at once.
 """
 
 from __future__ import annotations
@@ -69,16 +69,19 @@ class QuestionExchange:
         """End the exchange, and withdraw the questions of this process."""
 
 
-def make_page_approver(config_secrets: tuple[str, ...]) -> PageApprover:
-    """Return an approver that asks in the dashboard; the runtime must be opened with this approver."""
-    return PageApprover(Redaction(config_secrets, max_chars=MAX_SHOWN_CHARS))
+def make_page_approver(config_secrets: tuple[str, ...], *, is_announced: bool = False) -> PageApprover:
+    """Return an approver that asks in the dashboard; the runtime must be opened with this approver.
+
+    `is_announced` says that questions are sent to a chat too, so that somebody may open a page for them.
+    """
+    return PageApprover(Redaction(config_secrets, max_chars=MAX_SHOWN_CHARS), is_announced=is_announced)
 
 
 class PageApprover:
     """Approver that asks a runtime's approval questions in the dashboard. Thread-safe."""
 
-    def __init__(self, redact: Redaction) -> None:
-        self._redact = redact
+    def __init__(self, redact: Redaction, *, is_announced: bool = False) -> None:
+        self._redact, self._is_announced = redact, is_announced
         self._lock = threading.Lock()
         self._pending: dict[str, PendingApproval] = {}
         self.is_page_open: Callable[[], bool] = lambda: False
@@ -108,8 +111,12 @@ class PageApprover:
                 exchange.remove(pending.id)
 
     def _can_ask(self) -> bool:
-        """Return True if a dashboard page that can show approval questions is open anywhere."""
-        return self.is_page_open() or any(each.has_other_pages() for each in self.exchanges)
+        """Return True if a page that can show approval questions is open anywhere, or may be opened."""
+        return (
+            self._is_announced
+            or self.is_page_open()
+            or any(each.has_other_pages() for each in self.exchanges)
+        )
 
     async def _wait_for_answer(self, pending: PendingApproval) -> Answer:
         """Wait for the answer to an approval question while a dashboard page is open or being reloaded."""
@@ -145,8 +152,10 @@ class PageApprover:
 
     def list_pending(self) -> list[Json]:
         """Return the open approval questions of all processes as JSON data, oldest first, without secrets."""
-        remote = [question for each in self.exchanges for question in each.list_remote()]
-        return sorted([*self.list_own(), *remote], key=lambda each: float(each["at"]))
+        # A replica on the same machine shows its questions in both ways. An own question always wins.
+        found = {question["id"]: question for each in self.exchanges for question in each.list_remote()}
+        found |= {question["id"]: question for question in self.list_own()}
+        return sorted(found.values(), key=lambda each: float(each["at"]))
 
     def list_own(self) -> list[Json]:
         """Return the open approval questions of this process as JSON data, oldest first."""

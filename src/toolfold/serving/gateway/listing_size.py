@@ -31,12 +31,14 @@ class ListingSize:
     def __str__(self) -> str:
         about = "" if self.is_exact else "about "
         if not self.deferred:
-            return f"all {self.shown:,} tools are listed ({about}{self.tokens:,} tokens)"
+            listed = "the only tool is" if self.shown == 1 else f"all {self.shown:,} tools are"
+            return f"{listed} listed ({about}{self.tokens:,} tokens)"
         saved = self.tokens_in_full - self.tokens
         part = f"{about}{saved:,} of {self.tokens_in_full:,} tokens saved"
         if saved < 0:  # a few small tools take less than the bridge tools
             part = f"{about}{-saved:,} tokens more than listing them all"
-        return f"{self.shown:,} tools are listed, {self.deferred:,} are behind tool_search ({part})"
+        listed = "1 tool is" if self.shown == 1 else f"{self.shown:,} tools are"
+        return f"{listed} listed, {self.deferred:,} are behind tool_search ({part})"
 
 
 def measure_listing(session: Session, *, exact: bool = False) -> ListingSize:

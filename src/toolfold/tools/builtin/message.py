@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from toolfold.config.web_settings import MessagesSettings
 from toolfold.core.errors import CallError
@@ -119,9 +120,7 @@ class MessageSender:
     def send(self, args: Json, context: CallContext) -> Json:
         name, text, title = args["target"], args["text"], args.get("title", "")
         url = self._find_url(args)
-        import apprise
-
-        with _silence_log(), tempfile.TemporaryDirectory() as directory:
+        with tempfile.TemporaryDirectory() as directory:
             # Copies, so that exactly the bytes that were checked are sent.
             attached = []
             for number, path in enumerate(args.get("files", ())):
@@ -129,25 +128,8 @@ class MessageSender:
                 copy.parent.mkdir()
                 copy.write_bytes(self._read_file(path, context))
                 attached.append(str(copy))
-            sender = apprise.Apprise(asset=apprise.AppriseAsset(async_mode=False))
-            if not sender.add(url):
-                raise MessageFailed(f"The URL of the message target {name!r} is not a valid Apprise URL.")
-            if attached and not all(service.attachment_support for service in sender):
-                raise MessageFailed(
-                    f"Nothing was sent: the service of the target {name!r} does not accept files. Send the"
-                    " message without files."
-                )
-            sent = sender.notify(
-                body=text,
-                title=title,
-                body_format=apprise.NotifyFormat.TEXT,
-                attach=attached or None,
-                timeout=self.settings.timeout_seconds,
-            )
-        if not sent:
-            raise MessageFailed(
-                f"The message to {name!r} was not delivered: the service refused it or did not answer."
-            )
+            service = open_message_service(name, url)
+            deliver_message(name, service, text, title, attached, timeout_s=self.settings.timeout_seconds)
         return {"sent": True, "target": name}
 
     def _read_file(self, path: str, context: CallContext) -> bytes:
@@ -174,6 +156,43 @@ class MessageSender:
                 f"The target {name!r} has no URL: the environment variable {target.url_env} is not set."
             )
         return url
+
+
+def open_message_service(name: str, url: str) -> Any:
+    """Return Apprise's service for the URL of a message target. Raises MessageFailed if it is invalid."""
+    import apprise
+
+    with _silence_log():
+        service = apprise.Apprise.instantiate(url, asset=apprise.AppriseAsset(async_mode=False))
+    if service is None:
+        raise MessageFailed(f"The URL of the message target {name!r} is not a valid Apprise URL.")
+    return service
+
+
+def deliver_message(
+    name: str, service: Any, text: str, title: str = "", files: Sequence[str] = (), *, timeout_s: float
+) -> None:
+    """Send a message by the service of a target. Raises MessageFailed if it is not delivered."""
+    import apprise
+
+    if files and not service.attachment_support:
+        raise MessageFailed(
+            f"Nothing was sent: the service of the target {name!r} does not accept files. Send the"
+            " message without files."
+        )
+    with _silence_log():
+        sender = apprise.Apprise(service, asset=service.asset)
+        sent = sender.notify(
+            body=text,
+            title=title,
+            body_format=apprise.NotifyFormat.TEXT,
+            attach=list(files) or None,
+            timeout=timeout_s,
+        )
+    if not sent:
+        raise MessageFailed(
+            f"The message to {name!r} was not delivered: the service refused it or did not answer."
+        )
 
 
 @contextlib.contextmanager
