@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import gc
 import json
+import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,10 @@ from numpy.typing import NDArray
 
 from toolfold.mcp.scan.classifier import load_classifier
 from toolfold.selection.retrieval.context import ContextRanker
-from toolfold.selection.retrieval.embedding import LightEmbedder
+from toolfold.selection.retrieval.embedding import read_message_mean
 from toolfold.selection.retrieval.need import NeedClassifier
 from toolfold.selection.retrieval.ranking import Ranker
-from toolfold.selection.retrieval.weight_files import load_arrays, save_arrays
+from toolfold.selection.retrieval.weight_files import load_arrays, save_arrays, shipped_weights
 
 ARRAYS: dict[str, NDArray[Any]] = {
     "bytes": np.arange(-3, 3, dtype=np.int8).reshape(2, 3),
@@ -79,28 +82,54 @@ def test_damaged_file_raises_a_value_error_with_its_name(tmp_path: Path, content
         load_arrays(file)
 
 
+class _Garbage:
+    """Object whose finalizer runs Python code, during which another thread can take over."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        for _ in range(50):
+            pass
+
+
+@pytest.fixture
+def frequent_thread_switches() -> Iterator[None]:
+    interval, threshold = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(1e-6)
+    gc.set_threshold(50)
+    yield
+    sys.setswitchinterval(interval)
+    gc.set_threshold(*threshold)
+
+
+@pytest.mark.usefixtures("frequent_thread_switches")
 def test_shipped_weights_can_be_loaded_while_another_thread_parses_python_code() -> None:
-    source = "f(" + "[" * 40 + "1" + "]" * 40 + ", key={'a': (1, 2)})\n"
-    stop, parsed, problems = threading.Event(), threading.Event(), []
+    source = "x = {'a': (1, 2, [3, (4,)])}\n" * 50
+    stop, parsed, problems = threading.Event(), threading.Event(), list[Exception]()
 
     def parse() -> None:
         while not stop.is_set():
+            for _ in range(30):
+                _Garbage()
             try:
                 ast.parse(source)
-            except Exception as error:  # what Python raises differs by version
+            except Exception as error:
                 problems.append(error)
             parsed.set()
 
     thread = threading.Thread(target=parse)
     thread.start()
     try:
-        assert parsed.wait(30)
+        assert parsed.wait(60)
         for _ in range(20):
+            for _ in range(30):
+                _Garbage()
             load_classifier.__wrapped__()
             ContextRanker.shipped()
             NeedClassifier.shipped("encoder")
             Ranker.shipped("light")
-            LightEmbedder().embed(["a text"], "query")
+            read_message_mean(shipped_weights(), "light", 192)
     finally:
         stop.set()
         thread.join()
