@@ -319,6 +319,20 @@ def test_settings_on_the_pages_have_the_same_defaults() -> None:
 
 
 @check_cases(
+    ("key", "written", "used"),
+    [
+        *(("threshold_pct", -1, 0), ("threshold_pct", 101, 100), ("threshold_pct", 0.5, 0.5)),
+        *(("max_search_limit", 0, 1), ("max_search_limit", 51, 50)),
+    ],
+)
+def test_settings_of_tool_search_are_clamped_to_the_ranges_of_the_page(
+    key: str, written: float, used: float, open_test_runtime: RuntimeOpener
+) -> None:
+    config = open_test_runtime({f"tools.tool_search.{key}": written}).config
+    assert getattr(config.tools.tool_search, key) == used
+
+
+@check_cases(
     "command",
     [
         *("rm -rf src", "mkfs.ext4 /dev/sda1", "dd if=/dev/zero of=/dev/sda", ":(){ :|:& };:"),

@@ -719,6 +719,30 @@ class TestSettingsOfCode:
         assert not run.ok
         assert "disabled" in (home / "config.yaml").read_text()
 
+    def test_code_that_a_tool_call_runs_keeps_the_restrictions_of_the_user_and_gets_no_more_tools(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (home / "plugins" / "mine.py").unlink()
+        monkeypatch.setenv("TOOLFOLD_RUN", "x")
+        with open_runtime(approval_mode="off", state_dir="state") as runtime:
+            assert runtime.config.approval.mode == "manual"
+            assert runtime.switched_off() == {"patch"}
+            assert not runtime.session().granted()
+            assert "patch" not in runtime.session(["file"]).granted()
+
+    def test_settings_of_the_user_are_protected_even_if_code_switches_approval_off(self, home: Path) -> None:
+        file = home / "config.yaml"
+        before = file.read_text()
+        with open_runtime(approval_mode="off", workspace=home.parent) as runtime:
+            session = runtime.session(["file", "terminal", "code_execution"])
+            for name, args in {
+                "write_file": {"path": str(file), "content": "x"},
+                "terminal": {"command": f"cd {home} && echo x >> config.yaml"},
+                "execute_code": {"code": f"open({str(file)!r}, 'w').write('x')"},
+            }.items():
+                assert not session.call_sync(name, args).ok, name
+        assert file.read_text() == before
+
     def test_tools_of_a_server_named_in_code_have_the_names_that_clients_of_the_gateway_see(self) -> None:
         servers = {"notes": fault_server("--tools", "2")}
         with open_runtime(mcp_servers=servers, settings={"mcp.wait_seconds": 60}) as runtime:

@@ -409,7 +409,12 @@ def test_toolset_that_lists_an_original_name_shared_by_two_tools_contains_neithe
 
 
 @pytest.mark.parametrize(
-    ("name", "preset"), [("hermes-cli", "toolfold-cli"), ("hermes-telegram", "toolfold-messaging")]
+    ("name", "preset"),
+    [
+        ("hermes-cli", "toolfold-cli"),
+        ("hermes-telegram", "toolfold-messaging"),
+        ("hermes-acp", "toolfold-editor"),
+    ],
 )
 def test_preset_of_another_runtime_means_the_preset_here_and_logs_its_name(
     name: str, preset: str, caplog: pytest.LogCaptureFixture

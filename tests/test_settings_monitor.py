@@ -227,6 +227,21 @@ def test_settings_change_by_a_background_process_of_a_finished_call_is_reported(
     assert ["running that terminal" in each.during for each in pending(home).values()] == [True]
 
 
+def test_edit_after_the_end_of_a_process_that_a_call_left_behind_is_the_users_own(
+    runtime: Runtime, home: Path, config_file: Path, tmp_path: Path
+) -> None:
+    go, notes = tmp_path / "go", home / "state" / "settings" / "calls"
+    script = f"until [ -e {go} ]; do sleep 0.05; done"
+    run_command(runtime, f"setsid -f sh -c {shlex.quote(script)} >/dev/null 2>&1")
+    assert len(list(notes.iterdir())) == 1
+    go.touch()
+    wait_for(lambda: runtime.check_settings() == () and not list(notes.iterdir()))
+    config_file.write_text("tools: {rag_top_k: 5}\n")
+    assert load_config(env={"TOOLFOLD_HOME": str(home)}).tools.rag_top_k == 5
+    assert runtime.check_settings() == ("tools.rag_top_k changed",)
+    assert pending(home) == {}
+
+
 HIDING = {
     "lowered its memory limit": "ulimit -m 1000",
     "took a limit like that of another runtime": "ulimit -m $(((1 << 52) + 1))",

@@ -42,6 +42,7 @@ def follow_page(text: str, directory: Path) -> list[str]:
     commands = find_commands(text)
     results = run_commands(commands, directory, build_environment(directory))
     problems = [compare_output(command, *result) for command, result in zip(commands, results, strict=False)]
+    problems += [f"marked as injected: {text}" for text, _ in results if "⟦" in text or "suspicious" in text]
     missing = [f"did not end: {each.text}" for each in commands[len(results) :]]
     return [each for each in problems if each] + missing
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import RuntimeOpener, recording_tool
 from tests.providers.scripted_server import ScriptedServer, serve_models
-from toolfold import ConfigError, Runtime, ToolCall, build_tool
+from toolfold import ConfigError, Runtime, ToolCall, build_tool, open_runtime
 from toolfold.agent import Agent, AgentLimits
 from toolfold.agent.compression import MIN_CHARS_PER_TOKEN, SUMMARY_OPENING
 from toolfold.agent.history import UNKNOWN_OUTCOME
@@ -33,7 +33,7 @@ from toolfold.core.events import (
     TurnFinished,
     TurnStarted,
 )
-from toolfold.core.types import CallContext, Json
+from toolfold.core.types import CallContext, GrantLimit, Json
 from toolfold.models import get_dialect
 from toolfold.models.client import ReplyStream
 from toolfold.models.provider_errors import ProviderError
@@ -97,6 +97,17 @@ def test_agent_of_its_own_has_the_functions_it_was_given_and_nothing_else(
 def test_agent_with_tools_and_toolsets_has_both(runtime: Runtime, store: SqliteSessionStore) -> None:
     agent = agent_with(runtime, store, "Done.", tools=[count_boats], toolsets=["todo"])
     assert agent.session.granted() == {"count_boats", "todo"}
+
+
+def test_limits_of_an_agent_give_it_no_built_in_tool_that_it_lacks_without_them(
+    store: SqliteSessionStore, tmp_path: Path
+) -> None:
+    with open_runtime(state_dir=tmp_path / "state", build_index=False) as runtime:
+        runtime.registry.add(count_boats)
+        limits = [GrantLimit(None, ("web",))]
+        assert agent_with(runtime, store, "Done.", grant_limits=limits).session.granted() == {"count_boats"}
+        with_todo = agent_with(runtime, store, "Done.", toolsets=["todo", "web"], grant_limits=limits)
+        assert with_todo.session.granted() == {"todo"}
 
 
 def test_tool_of_an_agent_replaces_no_other_tool_of_a_shared_runtime(

@@ -355,6 +355,7 @@ def test_demo_command_prints_saved_tokens_and_a_sample_conversation_and_leaves_n
     calls = [line.split()[1] for line in lines.splitlines() if line.startswith("  call ")]
     assert calls == ["ferrywell_list-shipments", "ferrywell_track-consignment", "larkpost_send_message"]
     assert "sample data" in lines
+    assert "⟦" not in done.out  # nothing is marked as injected instructions
     today = datetime.date.today()
     assert f"The parcel **FW-77310** arrived at the depot in Lisbon and is due on **{today}**." in lines
     assert not home.exists()

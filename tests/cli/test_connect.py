@@ -608,20 +608,37 @@ class TestCommand:
         assert set(read_servers(person, "windsurf")) == {"toolfold"}
         assert set(servers()) == {"git"}
 
-    def test_connect_replace_moves_user_servers_of_claude_code_to_toolfold_but_not_project_servers(
+    def test_connect_replace_moves_servers_of_the_current_project_and_undo_puts_them_back(
         self, person: Path, toolfold: Toolfold
     ) -> None:
+        project, file = str(Path.cwd()), person / FILES["claude-code"]
         own = {"git": {"command": "theirs"}, "local": {"command": "x"}}
-        document = {
+        document: dict[str, Any] = {
             "mcpServers": {"git": {"command": "mine"}},
-            "projects": {str(Path.cwd()): {"mcpServers": own}},
+            "projects": {project: {"mcpServers": own}, "/other": {"mcpServers": {"far": {"command": "y"}}}},
         }
-        (person / FILES["claude-code"]).write_text(json.dumps(document, indent=2))
-        toolfold("connect", "claude-code", "--replace", "--yes")
-        assert servers() == {"git": {"command": "mine"}}
-        now = json.loads((person / FILES["claude-code"]).read_text())
-        assert now["projects"] == document["projects"]
+        before = json.dumps(document, indent=2)
+        file.write_text(before)
+        done = toolfold("connect", "claude-code", "--replace", "--yes")
+        assert done.code == 0, done.err
+        assert servers() == {
+            "git": {"command": "mine"},
+            "git-claude-code": {"command": "theirs", "cwd": project},
+            "local": {"command": "x", "cwd": project},
+        }
+        now = json.loads(file.read_text())
         assert set(now["mcpServers"]) == {"toolfold"}
+        assert now["projects"][project] == {"mcpServers": {}}
+        assert now["projects"]["/other"] == document["projects"]["/other"]
+        assert "still starts" not in done.err
+        changed = file.read_text().replace("{", '{\n  "numStartups": 3,', 1)
+        file.write_text(changed)
+        assert toolfold("connect", "claude-code", "--undo", "--keep-changes", "--yes").code == 0
+        assert json.loads(file.read_text()) == {"numStartups": 3, **document}
+        file.write_text(before)
+        toolfold("connect", "claude-code", "--replace", "--yes")
+        toolfold("connect", "claude-code", "--undo", "--yes")
+        assert file.read_text() == before
 
     @pytest.mark.thorough
     def test_connect_and_undo_print_a_short_diff_for_a_client_config_file_with_a_large_history(

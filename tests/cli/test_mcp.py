@@ -810,6 +810,43 @@ class TestImport:
         assert listed["good"]["tools"] == 2
         assert not listed["bad"]["tools"]
 
+    def test_mcp_import_merges_entries_for_one_server_unless_they_have_different_values(
+        self, toolfold: Toolfold, tmp_path: Path
+    ) -> None:
+        entries = {
+            "git": {"command": "npx", "args": ["-y", "server-git"], "env": {"MODE": "a"}},
+            "git2": {"command": "npx", "args": ["server-git"], "cwd": str(tmp_path), "env": {"USER_ID": "7"}},
+            "work": {"command": "npx", "args": ["server-git"], "env": {"MODE": "b", "A_TOKEN": TOKEN}},
+        }
+        file = tmp_path / "some.json"
+        file.write_text(json.dumps({"mcpServers": entries}))
+        done = toolfold("mcp", "import", "--file", str(file), "--yes")
+        assert done.code == 0, done.err
+        assert "git2 is not imported separately" in done.err
+        assert "env.MODE: a / b" in done.err
+        assert TOKEN not in done.err
+        assert "2 servers imported" in done.out
+        assert servers() == {
+            "git": {
+                "command": "npx",
+                "args": ["-y", "server-git"],
+                "cwd": str(tmp_path),
+                "env": {"MODE": "a", "USER_ID": "7"},
+            },
+            "work": entries["work"],
+        }
+        again = toolfold("mcp", "import", "git2", "--file", str(file), "--yes")
+        assert "git2 is not imported separately" in again.err
+        assert set(servers()) == {"git", "work"}
+
+    @pytest.mark.thorough
+    def test_mcp_import_at_a_terminal_writes_nothing_before_all_questions_are_answered(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
+        shown = run_at_terminal("mcp", "import", typed=b"\n\x03", after=b"Which servers to import?")
+        assert "destroy data without approval" in shown.replace("that they can ", "") or "Aborted" in shown
+        assert servers() == {}
+
     @pytest.mark.thorough
     def test_mcp_import_at_a_terminal_imports_all_servers_if_the_user_presses_enter(
         self, person: Path

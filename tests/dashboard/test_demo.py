@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.dashboard.harness import DashboardProcess
 from tests.dashboard.test_access import Visitor
+from toolfold.models.scripted import ScriptedProvider
 from toolfold.serving.dashboard.dashboard_app import DEMO_HEADER
+from toolfold.serving.dashboard.demo_routes import Demo, DemoParts
 
 DEMO = {DEMO_HEADER: "1"}
 
@@ -47,3 +51,19 @@ def test_demo_is_refused_to_a_browser_that_has_not_signed_in(dashboard: Dashboar
     assert stranger.http.get("/ui/api/overview", headers=DEMO).status_code == 401
     assert stranger.post("tools/change", {}, **DEMO).status_code == 401
     stranger.http.close()
+
+
+async def test_demo_that_cannot_be_opened_leaves_nothing_behind_and_is_tried_again() -> None:
+    directories: list[Path] = []
+
+    def fail(directory: Path, _: Any) -> Any:
+        directories.append(directory)
+        raise OSError("no space left")
+
+    demo = Demo(DemoParts(fail, lambda: ScriptedProvider([]), ("Hello",)), lambda *_: pytest.fail("opened"))
+    for _ in range(2):
+        with pytest.raises(OSError, match="no space"):
+            await demo.load_routes()
+        assert not directories[-1].exists()
+    assert len(set(directories)) == 2
+    await demo.close()

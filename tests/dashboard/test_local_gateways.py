@@ -21,6 +21,8 @@ from mcp import Client, StdioServerParameters
 from tests.dashboard.conftest import NOTES
 from tests.dashboard.harness import TIMEOUT_S, DashboardProcess, run_dashboard, write_home
 from tests.known_vectors import LIGHT_MODEL
+from toolfold.serving.dashboard.local_gateways import FollowedGateways
+from toolfold.serving.gateway.control import short_socket_path
 
 Json = dict[str, Any]
 
@@ -168,6 +170,41 @@ async def test_question_is_refused_at_once_without_an_open_page_and_disappears_w
             calling.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await calling
+
+
+async def test_answer_to_a_gateway_that_ends_meanwhile_is_reported_as_too_late(tmp_path: Path) -> None:
+    texts = ("tool", "emoji", "session", "command", "part", "reason", "severity", "category")
+    lists = dict.fromkeys(("also", "rules", "answers"), ())
+    question = {
+        "id": "q",
+        "at": 1.0,
+        "process": 1,
+        "client": "",
+        "user": "",
+        **dict.fromkeys(texts, "x"),
+        **lists,
+    }
+
+    async def end_when_answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(json.dumps({"questions": [question]}).encode() + b"\n")
+        while b"answer" not in await reader.readline():
+            pass
+        writer.close()
+
+    directory = tmp_path / "gateway" / "control"
+    directory.mkdir(parents=True)
+    with short_socket_path(directory, "g.sock") as path:
+        server = await asyncio.start_unix_server(end_when_answered, path)
+    followed = FollowedGateways(tmp_path, is_page_open=lambda: True, receive_event=print)
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not followed.list_remote():  # noqa: ASYNC110 - filled by a thread
+                await asyncio.sleep(0.01)
+        assert not await asyncio.to_thread(followed.answer, "q", "once")
+        assert not followed.list_remote()
+    finally:
+        await asyncio.to_thread(followed.close)
+        server.close()
 
 
 async def test_process_of_a_tool_call_can_neither_answer_a_question_nor_make_the_gateway_ask(

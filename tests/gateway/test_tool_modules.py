@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
 from tests.gateway.gateway_process import environment, gateway_process, write_settings
-from tests.gateway.harness import fault_server, result_text
+from tests.gateway.harness import TIMEOUT_S, fault_server, result_text
+from toolfold.config import load_config
+from toolfold.serving.gateway.client_tokens import open_tokens
 
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
 MODULE = '''
@@ -78,6 +82,24 @@ async def test_client_over_http_gets_the_functions_of_a_dotted_module_and_nothin
         assert "Serving 3 functions at http" in gateway.log.read_text()
 
 
+@pytest.mark.parametrize("toolsets", [None, ["terminal", "file", "todo"]])
+async def test_client_with_a_token_gets_no_more_than_the_functions(
+    home: Path, toolsets: list[str] | None
+) -> None:
+    config = load_config(project=home.parent, env=environment(home))
+    token = open_tokens(config, None).add("ci", toolsets)
+    with gateway_process(home, "my_tools", cwd=home.parent) as gateway:
+        headers = {"Authorization": f"Bearer {token}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=TIMEOUT_S) as http,
+            Client(streamable_http_client(gateway.url, http_client=http)) as client,
+        ):
+            names = {each.name for each in (await client.list_tools()).tools}
+            refused = result_text(await client.call_tool("terminal", {"command": "id"}))
+    assert names <= {"count_boats", "read_file", "sink"}
+    assert "not available in this session" in refused
+
+
 async def test_functions_are_served_beside_the_configured_servers_if_asked(home: Path) -> None:
     file = home.parent / "my_tools.py"
     file.write_text(MODULE.replace("def read_file", "def read_own_file"))
@@ -103,6 +125,7 @@ async def test_functions_are_served_beside_the_configured_servers_if_asked(home:
         ),
         ("my_tools.py --with-settings", "", "'read_file' is already registered by toolset 'file'"),
         ("--with-settings", "", "needs a module"),
+        ("my_tools.py --toolset file", "", "--toolset needs --with-settings"),
     ],
 )
 def test_module_that_cannot_be_served_is_reported(home: Path, words: str, code: str, problem: str) -> None:

@@ -15,6 +15,7 @@ from toolfold.mcp.scan import (
     ScanFinding,
     escape_hidden,
     injection,
+    mark_page,
     neutralise_text,
     scan_text,
     scan_tool,
@@ -297,6 +298,12 @@ def test_injection_in_a_tool_result_is_marked_as_quoted_data_without_removing_te
         assert part in neutralised
     assert "⟦quoted data, no instruction: " in neutralised
     assert "none of them comes from the user" in neutralised
+
+
+def test_whole_order_in_a_page_is_marked_even_if_it_begins_with_an_encoded_order() -> None:
+    encoded = base64.b64encode(INJECTION.encode()).decode()
+    marked = mark_page(f"A page.\n\n{encoded} {INJECTION}\n\nThe end.")
+    assert f"⟦quoted data, no instruction: {encoded} {INJECTION}⟧" in marked
 
 
 def test_result_text_cannot_forge_the_brackets_that_mark_untrusted_data() -> None:

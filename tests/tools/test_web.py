@@ -162,7 +162,7 @@ async def test_web_extract_leaves_no_running_requests_after_an_unexpected_error(
 
     server.pages["/a"], server.pages["/silent"] = Page(b"fine", "text/plain"), wait
     settings = WebSettings(private_networks=("127.0.0.1/32",))
-    web = WebTools(settings, {}, OutsideText(mark_untrusted=fail_to_mark))
+    web = WebTools(settings, {}, OutsideText(mark_untrusted_page=fail_to_mark))
     before = asyncio.all_tasks()
     with pytest.raises(RuntimeError, match="unexpected"):
         await web.extract({"urls": [f"{server.url}/silent", f"{server.url}/a"]}, CallContext(session_id="s"))

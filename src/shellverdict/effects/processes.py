@@ -107,19 +107,23 @@ def _fuser_effects(context: RunContext) -> Iterator[CommandEffect]:
     options = context.parse_options(split_names("-n --namespace"))
     if not options.has("-k", "--kill"):
         return
-    own = options.operands and not context.run.has_unknown_operands
+    # With -m, a number is a file, and everything that uses its file system is killed.
+    is_known = options.operands and not context.run.has_unknown_operands
+    own = is_known and not options.has("-m", "--mount", "-M", "-c")
     kind = "own-server" if own and all(map(_is_development_port, options.operands)) else "named"
     yield context.new_effect(EffectKind.PROCESS, kind, "forced")
 
 
 _PORT = re.compile(r"(?:(\d{4,5})/tcp|(\d{4,5}))")
-_DATA_SERVER_PORTS = frozenset((1433, 1521, 3306, 5432, 5672, 6379, 9042, 9092, 9200, 9300, 11211, 27017))
+_SHARED_SERVER_PORTS = frozenset(
+    (1433, 1521, 2375, 2376, 2379, 3306, 5432, 5672, 6379, 6443, 9042, 9092, 9200, 9300, 11211, 27017)
+)
 
 
 def _is_development_port(word: Word) -> bool:
-    """Return True if a TCP port is one at which developers run a server, and not the port of a database."""
+    """Return True if developers run servers at a TCP port, and no databases or clusters."""
     match = _PORT.fullmatch(word)
-    return match is not None and int(match[1] or match[2]) not in {*_DATA_SERVER_PORTS, *range(1024)}
+    return match is not None and int(match[1] or match[2]) not in {*_SHARED_SERVER_PORTS, *range(1024)}
 
 
 def _taskkill_effects(context: RunContext) -> Iterator[CommandEffect]:

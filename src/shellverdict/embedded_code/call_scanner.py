@@ -464,7 +464,7 @@ class CallScanner(IndirectCallReader):
         commands = [part.text for part in arguments[0] if part.kind == "command"]
         for command in commands:
             self.analysis.add_script(f"{command} | {self.language}")
-        if commands:
+        if commands and len(commands) == len(arguments[0]):
             return
         traits = self._source_traits()
         if "network" in traits and any(

@@ -17,7 +17,7 @@ from toolfold.agent.prompt import build_system_prompt
 from toolfold.config import Config
 from toolfold.core.authoring import ToolLike, as_tool
 from toolfold.core.errors import ConfigError, NameTaken
-from toolfold.core.scope import ALL, TOOL_RULE
+from toolfold.core.scope import TOOL_RULE
 from toolfold.core.types import Approver, Asker, GrantLimit
 from toolfold.models.client import ModelClient
 from toolfold.models.model_names import ModelName, build_client, parse_model_name
@@ -79,8 +79,9 @@ class Agent(AgentConversation):
             self._own_runtime = None if runtime else opened.enter_context(open_runtime(approver=approver))
             self.runtime = runtime or self._own_runtime or open_runtime()
             config = self.runtime.config
+            enabled = None if toolsets is None else tuple(toolsets)
             if tools is not None:
-                toolsets = (*_add_tools(self.runtime, tools), *(toolsets or ()))
+                enabled = (*_add_tools(self.runtime, tools), *(enabled or ()))
             self._own_store = None if store else open_store(config, self.runtime.database)
             if self._own_store is not None:
                 weakref.finalize(self, self._own_store.close)  # also for an agent that is never closed
@@ -108,17 +109,19 @@ class Agent(AgentConversation):
                     for depth in range(config.agent.max_delegation_depth)
                 },
             )
-            parent = self._open_limited_parent(grant_limits, approver)
+            parent = self._open_limited_parent(grant_limits, record.toolsets if record else enabled, approver)
             if record is None:
-                record = _create_record(deps, toolsets, disabled_toolsets, instructions, parent)
+                record = _create_record(deps, enabled, disabled_toolsets, instructions, parent)
             super().__init__(deps, record, limits, parent=parent)
             opened.pop_all()
 
-    def _open_limited_parent(self, limits: Sequence[GrantLimit], approver: Approver | None) -> Session | None:
-        """Open a parent session restricted by the given limits; return None if no limits are given."""
+    def _open_limited_parent(
+        self, limits: Sequence[GrantLimit], toolsets: Iterable[str] | None, approver: Approver | None
+    ) -> Session | None:
+        """Open a parent session for the toolsets within the given limits; None if no limits are given."""
         if not limits:
             return None
-        parent = self.runtime.session([ALL], approver=approver)
+        parent = self.runtime.session(toolsets, approver=approver)
         for limit in limits:
             parent = parent.delegate(limit.enabled, limit.disabled)
         return parent
@@ -210,12 +213,11 @@ def _choose_auxiliary(config: Config) -> tuple[ModelClient | None, ModelName | N
 
 def _create_record(
     deps: AgentDeps,
-    toolsets: Iterable[str] | None,
+    enabled: tuple[str, ...] | None,
     disabled: Iterable[str],
     instructions: str,
     parent: Session | None,
 ) -> SessionRecord:
-    enabled = None if toolsets is None else tuple(toolsets)
     disabled = tuple(disabled)
     # Before the session is stored: a session that cannot open must not become the newest one.
     _require_toolsets(deps.runtime, (*(enabled or ()), *disabled))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -25,7 +26,7 @@ _DECLARATIONS = {
     "control": "operates devices",
 }
 
-__all__ = ["allow_destructive_option", "find_targets", "offer_to_allow"]
+__all__ = ["allow_destructive_option", "confirm_destructive", "find_targets", "offer_to_allow"]
 
 allow_destructive_option = click.option(
     "--allow-destructive",
@@ -74,7 +75,8 @@ def offer_to_allow(
         )
         print_line("and is refused if the client cannot ask you.")
     if not allow and ask and not quiet and sys.stdin.isatty():
-        allow = _confirm_destructive()
+        with suppress(click.Abort):  # the server has been added already
+            allow = confirm_destructive()
     if not allow:
         if tools and not quiet:
             print_line(f"to let them run without approval: {escape_text(command)}")
@@ -90,12 +92,10 @@ def offer_to_allow(
         )
 
 
-def _confirm_destructive() -> bool:
+def confirm_destructive() -> bool:
+    """Ask whether tools of new servers may destroy data without approval."""
     question = "Let tools that declare that they can destroy data run without approval?"
-    try:
-        return click.confirm(question, default=False, err=True)
-    except click.Abort:  # the server has been added already
-        return False
+    return click.confirm(question, default=False, err=True)
 
 
 def _split_effect(target: str) -> tuple[str, str]:

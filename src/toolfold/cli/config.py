@@ -132,7 +132,7 @@ def set_one(invocation: Invocation, key: str, value: str, in_project: bool) -> N
     if key == "store":
         from toolfold.cli.unused_files import warn_of_unused_files
 
-        warn_of_unused_files(value, invocation.paths().state_dir)
+        warn_of_unused_files(invocation.load_config(quiet=True))
 
 
 @command.command("unset", short_help="Remove one setting from the file.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -31,7 +31,7 @@ from toolfold.cli.server_commands import (
 )
 from toolfold.cli.shared_database import use_database
 from toolfold.core.errors import ConfigError, join_names
-from toolfold.mcp.importing import CLIENTS
+from toolfold.mcp.importing import CLIENTS, ImportResult
 from toolfold.safety.approval.safe_text import make_visible
 
 if TYPE_CHECKING:
@@ -76,6 +76,17 @@ class _ConnectOptions:
     """None to ask, if there is a terminal."""
     file: Path | None = None
     """The settings file to change; by default the program's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class _MovedServers:
+    """MCP servers that are moved from a program's settings to Toolfold."""
+
+    candidates: Sequence[ImportCandidate] = ()
+    names: tuple[str, ...] = ()
+    """Names of the user's servers in the program's file."""
+    of_project: list[str] = field(default_factory=list)
+    """Names of the servers for the current project."""
 
 
 @click.command("connect")
@@ -278,16 +289,18 @@ def _connect(
     way = _build_connection(invocation, config, options)
     original = open_client_file(options.client, file)
     may_ask = options.move_servers is None and not options.yes and sys.stdin.isatty()
-    moving = (
-        _select_servers_to_move(config, original, way, options) if options.move_servers or may_ask else []
-    )
-    if may_ask and moving and not _ask_to_move(moving, title):
-        moving = []
+    moves = _MovedServers()
+    if options.move_servers or may_ask:
+        moves = _select_servers_to_move(config, original, way, options)
+    if may_ask and moves.candidates and not _ask_to_move(moves.candidates, title):
+        moves = _MovedServers()
+    moving, project = moves.candidates, config.paths.project_dir
     entry = build_entry(
         options.client, options.name, replace(way, passed_variables=_required_variables(config, moving))
     )
-    moved = tuple(each.server.name for each in moving)
-    content = build_content(original, options.name, entry, dict.fromkeys(moved))
+    of_projects = {str(project): moves.of_project} if moves.of_project else {}
+    removals = {directory: dict.fromkeys(names) for directory, names in of_projects.items()}
+    content = build_content(original, options.name, entry, dict.fromkeys(moves.names), removals)
     if content == original.data:
         print_line(f"{title} is already connected to Toolfold: {escape_text(str(file))}")
         return 0
@@ -298,21 +311,22 @@ def _connect(
     if not confirm(_confirmation_question(moving, file), options.yes):
         print_line("nothing was changed.")
         return EXIT_FAILED
-    original = reopen_client_file(original)
-    content = build_content(original, options.name, entry, dict.fromkeys(moved))
+    original = reopen_client_file(original, project)
+    content = build_content(original, options.name, entry, dict.fromkeys(moves.names), removals)
     _import_servers(invocation, moving)
     step = steps.apply(
         original,
         content,
         name=options.name,
         entry=entry,
-        moved=moved,
+        moved=moves.names,
+        moved_of_projects=of_projects,
         imported=tuple(each.name for each in moving),
     )
     if not options.url:  # a gateway elsewhere has servers of its own
         read_new_listings(invocation)
     _print_result(step, options)
-    _print_remaining_servers(original, moved, options)
+    _print_remaining_servers(original, moves, project, options)
     return 0
 
 
@@ -355,12 +369,16 @@ def _environment_to_pass(config: Config) -> dict[str, str]:
 
 def _select_servers_to_move(
     config: Config, original: ClientFile, way: GatewayAccess, options: _ConnectOptions
-) -> list[ImportCandidate]:
+) -> _MovedServers:
     """Return the MCP servers in a program's settings that the gateway can start instead of the program."""
     from toolfold.mcp.importing import build_candidates, is_gateway
 
-    answer = original.import_servers(home_directory(config))
-    for unusable in answer.rejected:
+    home, project = home_directory(config), config.paths.project_dir
+    answer = original.import_servers(home)
+    of_project = (
+        original.import_servers(home, project) if original.has_projects else ImportResult(answer.source)
+    )
+    for unusable in (*answer.rejected, *of_project.rejected):
         name, reason = make_visible(unusable.name), make_visible(unusable.reason)
         print_note(f"{escape_text(name)} is not moved: {escape_text(reason)}")
     for remark in answer.remarks:
@@ -373,7 +391,12 @@ def _select_servers_to_move(
         and each.name != options.name
         and not is_gateway(each.settings, addresses)
     ]
-    return list(build_candidates(own, config.mcp.servers))
+    projects_own = [each for each in of_project.servers if not is_gateway(each.settings, addresses)]
+    return _MovedServers(
+        build_candidates([*own, *projects_own], config.mcp.servers),
+        tuple(each.name for each in own),
+        [each.name for each in projects_own],
+    )
 
 
 def _required_variables(config: Config, moving: Sequence[ImportCandidate]) -> tuple[str, ...]:
@@ -442,9 +465,12 @@ def _print_result(step: FileChange, options: _ConnectOptions) -> None:
     print_line(f"next: restart {title}, then run `toolfold doctor`. To undo: {undo}")
 
 
-def _print_remaining_servers(original: ClientFile, moved: Sequence[str], options: _ConnectOptions) -> None:
+def _print_remaining_servers(
+    original: ClientFile, moves: _MovedServers, project: Path, options: _ConnectOptions
+) -> None:
     """Print the MCP servers that the connected program still starts directly, in addition to the gateway."""
-    remaining = [name for name in original.servers if name != options.name and name not in moved]
+    remaining = [name for name in original.servers if name != options.name and name not in moves.names]
+    remaining += [name for name in original.project_servers(project) if name not in moves.of_project]
     if remaining:
         title = CLIENTS[options.client].title
         names = escape_text(make_visible(", ".join(remaining[:_MAX_LISTED_SERVERS])))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
-from toolfold.cli.connect import home_directory
+from toolfold.cli.connect import default_file, home_directory
 from toolfold.cli.doctor_clients import check_clients, check_duplicates, check_gateway, check_proxy
 from toolfold.cli.doctor_findings import COLOURS, SYMBOLS, DoctorFinding
 from toolfold.cli.doctor_proxy import check_proxy_programs
@@ -363,10 +363,9 @@ def _check_secrets(config: Config) -> Iterator[DoctorFinding]:
         names = [each.name for each in found if find_literal_secrets(each.settings)]
         if names:
             what = f"{place.file} contains secrets in plain text, for {join_names(names, 3)}"
-            advice = (
-                f"toolfold connect {place.client_name} --replace, then replace the secrets with ${{NAME}}"
-            )
-            yield DoctorFinding("warn", "secrets", what, advice)
+            can_move = place.file == default_file(config, place.client_name)
+            move = f"toolfold connect {place.client_name} --replace, then " if can_move else ""
+            yield DoctorFinding("warn", "secrets", what, f"{move}replace the secrets with ${{NAME}}")
 
 
 def _check_file_permissions(config: Config) -> Iterator[DoctorFinding]:

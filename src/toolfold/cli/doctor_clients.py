@@ -15,7 +15,7 @@ from toolfold.cli.doctor_findings import DoctorFinding
 from toolfold.cli.output import format_count
 from toolfold.cli.shared_database import use_database
 from toolfold.core.errors import ConfigError, join_names
-from toolfold.mcp.importing import CLIENTS
+from toolfold.mcp.importing import CLIENTS, server_target
 
 if TYPE_CHECKING:
     from toolfold.cli.connecting import FileChange
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 2.0
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_IGNORED_ARGUMENTS = frozenset({"-y", "--yes"})  # they do not change which server runs
 
 
 def check_clients(config: Config) -> Iterator[DoctorFinding]:
@@ -78,7 +77,7 @@ def _check_client_duplicates(config: Config, step: FileChange) -> Iterator[Docto
     from toolfold.mcp.importing import ClientConfigFile, read_client_file
 
     client = require_client(step.client)
-    configured_names = {_server_target(server): name for name, server in _enabled_servers(config)}
+    configured_names = {server_target(server): name for name, server in _enabled_servers(config)}
     found = read_client_file(
         ClientConfigFile(client, "user", Path(step.file)),
         home=home_directory(config),
@@ -88,7 +87,7 @@ def _check_client_duplicates(config: Config, step: FileChange) -> Iterator[Docto
         (each.name, configured_names[target])
         for each in found
         if (server := parse_server_settings(each.settings)).enabled
-        and (target := _server_target(server)) in configured_names
+        and (target := server_target(server)) in configured_names
     ]
     if duplicates:
         names = [
@@ -98,7 +97,8 @@ def _check_client_duplicates(config: Config, step: FileChange) -> Iterator[Docto
             for client_name, configured_name in duplicates
         ]
         what = f"{CLIENTS[client].title} uses {join_names(names, 3)} twice: directly and through Toolfold"
-        movable = open_client_file(client, Path(step.file)).servers
+        original = open_client_file(client, Path(step.file))
+        movable = {**original.servers, **original.project_servers(config.paths.project_dir)}
         by_hand = [name for name, _ in duplicates if name not in movable]
         advice = (
             f"remove {join_names(by_hand, 3)} from the project's servers in {step.file}"
@@ -112,7 +112,7 @@ def check_duplicates(config: Config) -> Iterator[DoctorFinding]:
     """Report servers that are configured under two names, because a model would see each tool twice."""
     same: dict[object, list[str]] = defaultdict(list)
     for name, server in _enabled_servers(config):
-        same[_server_target(server), _server_identity(server)].append(name)
+        same[server_target(server), _server_identity(server)].append(name)
     for names in same.values():
         if len(names) > 1:
             what = (
@@ -124,18 +124,6 @@ def check_duplicates(config: Config) -> Iterator[DoctorFinding]:
 
 def _enabled_servers(config: Config) -> Iterable[tuple[str, McpServerSettings]]:
     return ((name, server) for name, server in config.mcp.servers.items() if server.enabled)
-
-
-def _server_target(server: McpServerSettings) -> tuple[str, ...]:
-    """Return a server's command or URL in normalised form, for comparison with other servers."""
-    if not server.url:
-        return (server.command, *(each for each in server.args if each not in _IGNORED_ARGUMENTS))
-    try:
-        parts = urlsplit(server.url)
-        port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
-    except ValueError:
-        return (server.url,)
-    return (parts.hostname or "", str(port), parts.path.rstrip("/"), parts.query)
 
 
 def _server_identity(server: McpServerSettings) -> tuple[object, ...]:

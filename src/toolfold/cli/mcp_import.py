@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.cli.allow_tools import allow_destructive_option, offer_to_allow
+from toolfold.cli.allow_tools import allow_destructive_option, confirm_destructive, offer_to_allow
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.connect import home_directory
 from toolfold.cli.output import (
@@ -40,6 +40,7 @@ from toolfold.safety.approval.safe_text import make_visible
 
 if TYPE_CHECKING:
     from toolfold.config import Config
+    from toolfold.mcp.importing.merging import SettingDifference
 
 _MAX_ATTEMPTS = 3
 _STDIN = Path("-")
@@ -122,14 +123,17 @@ def import_servers(
     chosen = _select_unattended(new, names, file) if yes else [] if as_json else _prompt_for_plans(new)
     if in_project:
         chosen = _drop_plans_with_secrets(chosen)
+    ask = not yes and sys.stdin.isatty()
+    chosen = _merge_plans(chosen, config, ask=ask, quiet=as_json)
     target = settings_file(invocation, in_project)
     if chosen:
+        allow = allow_destructive or (ask and confirm_destructive())
         with changing_settings(invocation, target):
             for each in chosen:
                 _write_plan(each, target, config, in_project)
         imported = [each.candidate.name for each in chosen]
         read_new_listings(invocation, imported, quiet=as_json)
-        offer_to_allow(invocation, imported, allow=allow_destructive, ask=not yes, quiet=as_json)
+        offer_to_allow(invocation, imported, allow=allow, quiet=as_json)
     if as_json:
         print_json(_result_as_json(answers, plans, chosen))
     else:
@@ -268,6 +272,67 @@ def _parse_selection(answer_text: str, new: Sequence[_ImportPlan]) -> list[_Impo
     return [new[number - 1] for number in sorted({int(each) for each in numbers})]
 
 
+def _merge_plans(
+    chosen: Sequence[_ImportPlan], config: Config, *, ask: bool, quiet: bool
+) -> list[_ImportPlan]:
+    """Merge entries for the same server, which programs may start in other directories or environments.
+
+    An entry for a server that is configured already is left out. Without `ask`, entries stay separate if both
+    have a value for the same setting, or if one of a project would add values.
+    """
+    from toolfold.cli.server_commands import dump_settings
+    from toolfold.config.servers_settings import parse_server_settings
+    from toolfold.mcp.importing import compare_servers, find_literal_secrets, merge_settings, server_target
+
+    kept: dict[str, _ImportPlan] = {}
+    for plan in chosen:
+        name, target = plan.candidate.name, server_target(parse_server_settings(plan.settings))
+        same = {
+            key: dump_settings(each)
+            for key, each in config.mcp.servers.items()
+            if server_target(each) == target
+        }
+        same |= {
+            key: each.settings
+            for key, each in kept.items()
+            if server_target(parse_server_settings(each.settings)) == target
+        }
+        if not same:
+            kept[name] = plan
+            continue
+        compared = {key: compare_servers(settings, plan.settings) for key, settings in same.items()}
+        base = min(
+            same, key=lambda key: (sum(each.is_conflict for each in compared[key]), len(compared[key]))
+        )
+        differences, is_planned = compared[base], base in kept
+        may_add = is_planned and plan.candidate.server.source.scope == "user"
+        is_harmless = not any(each.is_conflict or (each.second and not may_add) for each in differences)
+        if not quiet:
+            _print_differences(base, name, differences)
+        question = f"Import one server, {base}, for both?" if is_planned else f"Leave {name} out?"
+        if not (click.confirm(question, default=is_harmless, err=True) if ask else is_harmless):
+            kept[name] = plan
+            continue
+        if not quiet:
+            print_note(f"{escape_text(name)} is not imported separately.")
+        if is_planned:
+            merged = merge_settings(same[base], plan.settings)
+            variables = tuple(dict.fromkeys((*kept[base].variables, *plan.variables)))
+            kept[base] = replace(
+                kept[base], settings=merged, secrets=find_literal_secrets(merged), variables=variables
+            )
+    return list(kept.values())
+
+
+def _print_differences(first: str, second: str, differences: Sequence[SettingDifference]) -> None:
+    """Print what two entries for the same server do not have in common."""
+    difference = " with different settings:" if differences else "."
+    print_note(f"{escape_text(first)} and {escape_text(second)} are the same server{difference}")
+    for each in differences:
+        values = (make_visible(value) or "(not set)" for value in (each.first, each.second))
+        print_note(escape_text(f"  {make_visible(each.key)}: {' / '.join(values)}"))
+
+
 def _write_plan(plan: _ImportPlan, file: Path, config: Config, in_project: bool) -> None:
     from toolfold.config import set_value
     from toolfold.config.record import SettingsRecord
@@ -354,7 +419,8 @@ def _print_result(chosen: Sequence[_ImportPlan], new: Sequence[_ImportPlan], fil
         if new:
             print_line("nothing was imported.")
         return
-    print_line(f"{format_count(len(chosen), 'server')} imported into {escape_text(str(file))}")
+    names = ", ".join(each.candidate.name for each in chosen)
+    print_line(f"{format_count(len(chosen), 'server')} imported into {escape_text(str(file))}: {names}")
     print_line("next: let a program use them with `toolfold connect PROGRAM`")
 
 
@@ -363,6 +429,7 @@ def _result_as_json(
 ) -> dict[str, Any]:
     from toolfold.mcp.importing import redact_settings
 
+    imported = {each.candidate.name for each in chosen}
     return {
         "found": [
             {
@@ -375,7 +442,7 @@ def _result_as_json(
                 "secrets": list(each.secrets),
                 "remarks": list(_plan_remarks(each)),
                 "known": each.candidate.is_known,
-                "imported": each in chosen,
+                "imported": each.candidate.name in imported,
             }
             for each in plans
         ],

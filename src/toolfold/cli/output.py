@@ -19,7 +19,7 @@ MAX_SUMMARY_CHARS = 120
 _MIN_TEXT_COLUMNS = 20  # a narrower column of text is hard to read
 _REDRAW_INTERVAL_S = 0.1
 MAX_WORD_COLUMNS = 40
-"""Longest word, in terminal columns, that a table does not cut."""
+"""Longest word, in terminal columns, that a table does not break."""
 # Characters that JSON does not escape, but that a terminal interprets or does not display.
 _INVISIBLE_CHARS = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
@@ -158,7 +158,7 @@ def print_table(
         drawn.add_column(
             column.lstrip("#"),
             justify="right" if number else "left",
-            overflow="ellipsis",
+            overflow="fold",
             no_wrap=number or (bool(no_wrap) and column == no_wrap),
             width=width,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import json
 import logging
 import signal
 import socket
@@ -81,7 +82,7 @@ def command(
     with_settings: bool,
 ) -> None:
     """Serve all MCP servers as one server over Streamable HTTP; or the @tool functions of Python modules."""
-    served = _load_modules(modules, with_settings=with_settings)
+    served = _load_modules(modules, toolsets, with_settings=with_settings)
     invocation = invocation.with_overrides(served.overrides)
     config = invocation.load_config()
     settings = config.gateway
@@ -118,7 +119,7 @@ def serve_stdio(
     from toolfold.serving.gateway.stdio import serve
 
     with redirect_stdout(sys.stderr):  # a module may print, and standard output belongs to the protocol
-        served = _load_modules(modules, with_settings=with_settings)
+        served = _load_modules(modules, toolsets, with_settings=with_settings)
     invocation = invocation.with_overrides(served.overrides)
     config = invocation.load_config()
     if sys.stdin.isatty():
@@ -157,9 +158,13 @@ class _ServedModules:
 
     @property
     def overrides(self) -> list[str]:
-        """Return the settings without which only these tools exist for clients."""
-        alone = self.tools and not self.with_settings
-        return ["mcp.enabled=false", "plugins.enabled=false", "apis={}"] if alone else []
+        """Return the settings with which only these tools exist, for clients with a token too."""
+        from toolfold.core.scope import TOOL_RULE
+
+        if not self.tools or self.with_settings:
+            return []
+        own = json.dumps([TOOL_RULE + each.name for each in self.tools])
+        return ["mcp.enabled=false", "plugins.enabled=false", "apis={}", f"tools.enabled_toolsets={own}"]
 
     def add_to(self, runtime: Runtime, toolsets: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """Register the tools and return the toolsets to serve. Raises NameTaken."""
@@ -176,11 +181,15 @@ class _ServedModules:
         return toolsets if toolsets is None else (*toolsets, *own)
 
 
-def _load_modules(names: tuple[str, ...], *, with_settings: bool) -> _ServedModules:
+def _load_modules(
+    names: tuple[str, ...], toolsets: tuple[str, ...], *, with_settings: bool
+) -> _ServedModules:
     from toolfold.tools.tool_modules import load_tool_modules
 
     if with_settings and not names:
         raise click.UsageError("--with-settings needs a module: without one, the settings are served anyway")
+    if names and toolsets and not with_settings:
+        raise click.UsageError("--toolset needs --with-settings: only the modules' functions are served")
     return _ServedModules(load_tool_modules(names), with_settings)
 
 

@@ -1,13 +1,15 @@
-"""`toolfold store`: show where state is stored, recover damaged files, and migrate a shared database."""
+"""`toolfold store`: show where state is stored, copy it into a shared database, migrate and recover it."""
 
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import asdict
 
 import click
 
-from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_note
+from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
+from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_note, print_table
+from toolfold.cli.shared_database import use_database
 from toolfold.cli.unused_files import warn_of_unused_files
 from toolfold.core.errors import ConfigError
 from toolfold.state.database.opening import LOCAL_STORE
@@ -15,7 +17,7 @@ from toolfold.state.database.opening import LOCAL_STORE
 
 @click.group("store")
 def command() -> None:
-    """Show where state is stored, recover damaged files, and migrate the tables of a shared database."""
+    """Show where state is stored, copy it into a shared database, and migrate or recover it."""
 
 
 @command.command("status")
@@ -44,7 +46,45 @@ def show_status(invocation: Invocation, as_json: bool) -> None:
     print_line(f"PostgreSQL database {database.address}: tables of version {version} of {LATEST}")
     if version < LATEST:
         print_note("The tables are migrated at the next start, or now with `toolfold store migrate`.")
-    warn_of_unused_files(config.store, config.paths.state_dir)
+    warn_of_unused_files(config, use_database(config) if version == LATEST else None)
+
+
+@command.command("copy")
+@click.option("--dry-run", is_flag=True, help="Show what would be copied; change nothing.")
+@json_option
+@click.pass_obj
+def copy_files(invocation: Invocation, dry_run: bool, as_json: bool) -> int:
+    """Copy users, teams, tokens and what belongs to them from files into the shared database.
+
+    Also copied are accepted tools of MCP servers, credentials, logins and scheduled jobs. What the database
+    already has is never changed, so the command can be repeated. The files are kept.
+    """
+    from toolfold.cli.store_copy import copy_state
+
+    config = invocation.load_config()
+    database = use_database(config)
+    if database is None:
+        raise ConfigError(
+            "there is no database to copy to: state is stored in files on this machine",
+            key="store",
+            hint="name the database first: toolfold config set store postgresql://…",
+        )
+    reports = copy_state(config, database, dry_run=dry_run)
+    conflicts = [(each.kind, *pair) for each in reports for pair in each.conflicts.items()]
+    if as_json:
+        print_json({"dry_run": dry_run, "reports": [asdict(each) for each in reports]})
+        return EXIT_FAILED if conflicts else 0
+    print_table(
+        "Would be copied" if dry_run else "",
+        ("what", "#copied", "#already there", "#conflicts"),
+        [
+            (each.kind, *(str(len(part)) for part in (each.copied, each.present, each.conflicts)))
+            for each in reports
+        ],
+    )
+    if conflicts:
+        print_table("not copied", ("what", "name", "why"), conflicts)
+    return EXIT_FAILED if conflicts else 0
 
 
 @command.command("migrate")

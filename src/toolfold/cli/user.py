@@ -77,8 +77,7 @@ def list_users(invocation: Invocation, as_json: bool) -> None:
         return
     if not users:
         print_note("there are no users. Add one with `toolfold user add NAME`.")
-        config = invocation.load_config(quiet=True)
-        warn_of_unused_files(config.store, config.paths.state_dir)
+        warn_of_unused_files(invocation.load_config(quiet=True))
         return
     rows = [
         (

@@ -79,6 +79,7 @@ class SettingsFollower:
 
     def has_changed(self) -> bool:
         """Return True if a settings file has changed since the last `load`, or `load` should be retried."""
+        self._monitor.forget_ended_processes()
         return self._read_signatures() != self._signatures or time.monotonic() >= self._retry_at
 
     def load(self) -> LoadedSettings | None:

@@ -17,6 +17,7 @@ import os
 import secrets
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +54,8 @@ NOTICE_TEMPLATE = (
     " The change was recorded and reported to the user, and has no effect until the user accepts it."
 )
 _LOCK_FILE = "toolfold.lock"
+PROCESS_SEARCH_INTERVAL_S = 1.0
+"""How often processes of ended calls are searched for while some are running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,8 @@ class SettingsMonitor:
         """Tool calls that run now, by the name of the file that records the call on disk."""
         self._left_running: tuple[str, str] | None = None
         """The first ended call since which processes of tool calls are running, and its file's name."""
+        self._next_search = 0.0
+        """Monotonic time from which processes of ended calls may be searched for again."""
         self._must_keep_notes = False
         """True if a change could not be recorded, so that the files that record calls must be kept."""
         self._unrecorded: dict[Path, str] = {}
@@ -168,6 +173,19 @@ class SettingsMonitor:
         Neither raises.
         """
         return WatchedCall(self, call, executes=executes, noted=noted)
+
+    def forget_ended_processes(self) -> None:
+        """Find changes up to now, and no longer suspect processes of ended calls if none is running any more.
+
+        Call it often: an edit after the end of the processes is the user's only if their end was noticed.
+        """
+        if self._left_running is None or time.monotonic() < self._next_search:
+            return
+        with self._lock:
+            has_processes = self._has_processes()  # before the check, as at the end of a call
+            self._next_search = time.monotonic() + PROCESS_SEARCH_INTERVAL_S
+            self._check_changes()
+            self._forget_left_call(has_processes=has_processes)
 
     def find_unusable(self, paths: Iterable[Path]) -> list[str]:
         """Return a description of each change of the files `paths` that the user has not accepted.
@@ -210,14 +228,17 @@ class SettingsMonitor:
 
     def _finish_call(self, name: str, call: str, *, executes: bool, has_processes: bool) -> None:
         """Forget an ended call, except the first one since which processes of calls are running."""
-        over = [name]
         if executes and has_processes and self._left_running is None:
-            self._left_running, over = (call, name), []
-        elif executes and not has_processes and self._left_running is not None:
-            over.append(self._left_running[1])
+            self._left_running = call, name
+            return
+        if executes:
+            self._forget_left_call(has_processes=has_processes)
+        self._delete_call_note(name)
+
+    def _forget_left_call(self, *, has_processes: bool) -> None:
+        if self._left_running is not None and not has_processes:
+            self._delete_call_note(self._left_running[1])
             self._left_running = None
-        for each in () if self._must_keep_notes else over:
-            self._delete_call_note(each)
 
     def _check_changes(self) -> None:
         """Find the settings files that have changed since the last check, and handle each change."""
@@ -324,6 +345,8 @@ class SettingsMonitor:
         return [known.fingerprint, known.last_step, watched.binding]
 
     def _delete_call_note(self, name: str) -> None:
+        if self._must_keep_notes:
+            return
         with contextlib.suppress(OSError):
             os.unlink(f"{self._notes}/{name}")  # noqa: PTH108 - several times as fast, and done for every call
 

@@ -9,6 +9,7 @@ decisions; does not make them.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -30,6 +31,7 @@ from toolfold.core.errors import ConfigError
 from toolfold.core.tool_processes import find_tool_call
 from toolfold.core.types import Json, read_json
 from toolfold.mcp.tool_listing import ListedTool, parse_tool
+from toolfold.state.copy_report import CopyReport
 from toolfold.state.database import Database, DatabaseError, RowCursor
 
 log = logging.getLogger(__name__)
@@ -162,6 +164,11 @@ class LockFile(PinStore):
             block = self._read_blocks().get(server)
             return None if block is None else MappingProxyType(block)
 
+    def list_servers(self) -> list[str]:
+        """Return the servers of which tools were accepted. Raises ConfigError."""
+        with self._guard:
+            return list(self._read_blocks())
+
     def _update(self, server: str, change: Callable[[_Block | None], _Block | None]) -> _Block | None:
         with self._guard, lock_directory(self.file.parent):
             before = self._read_blocks()
@@ -250,6 +257,19 @@ class SharedPins(PinStore):
         with self._change_lock:
             self._blocks = self._load()
 
+    def copy_from(self, source: LockFile, *, dry_run: bool) -> CopyReport:
+        """Add the accepted tools of servers that the database lacks; with `dry_run`, only report it."""
+        report = CopyReport("servers with accepted tools")
+        for server in source.list_servers():
+            accepted, known = dict(source.pins(server) or {}), self.pins(server)
+            if known is not None:
+                report.note_known(server, is_same=dict(known) == accepted)
+                continue
+            if not dry_run:
+                self._update(server, functools.partial(_keep_or_add, accepted))
+            report.copied.append(server)
+        return report
+
     def _update(self, server: str, change: Callable[[_Block | None], _Block | None]) -> _Block | None:
         def update(cursor: RowCursor) -> _Block | None:
             cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"pins {server}",))
@@ -294,6 +314,10 @@ class SharedPins(PinStore):
             raise ConfigError(
                 f"the accepted tools of MCP servers cannot be read: {error}", key="store"
             ) from None
+
+
+def _keep_or_add(accepted: _Block, block: _Block | None) -> _Block:
+    return accepted if block is None else block
 
 
 def _read_file_state(file: Path) -> tuple[int, ...]:

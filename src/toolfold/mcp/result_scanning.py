@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from toolfold.core.json_limits import is_large
@@ -59,7 +60,28 @@ def _mark_pieces(text: str, mark: Callable[[str], str]) -> str:
 
 def _mark_result(text: str) -> str:
     findings = scan_text(text)
-    return neutralise_text(text, findings) if findings else text
+    return neutralise_text(text, findings) if findings and not _is_harmless_json(text) else text
+
+
+def _is_harmless_json(text: str) -> bool:
+    """Return True for JSON without a suspicious text: scanned as a whole, it is one long sentence."""
+    if not text.lstrip().startswith(("{", "[")):
+        return False
+    try:
+        # As pairs: of several members with the same name, the model reads them all.
+        texts = list(_iter_texts(json.loads(text, object_pairs_hook=list)))
+    except (ValueError, RecursionError):
+        return False
+    prose = "\n".join(each for each in texts if " " in each.strip())  # instructions may span several values
+    return not any(scan_text(each) for each in (*dict.fromkeys(texts), prose))
+
+
+def _iter_texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _iter_texts(each)
 
 
 def _find_split(text: str) -> int:

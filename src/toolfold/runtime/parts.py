@@ -26,7 +26,7 @@ from toolfold.core.tool_processes import find_tool_call
 from toolfold.core.toolset_names import Toolset
 from toolfold.core.types import Approver, Source
 from toolfold.core.validation import Validation
-from toolfold.mcp.result_scanning import mark_page_injections
+from toolfold.mcp.result_scanning import mark_injections, mark_page_injections
 from toolfold.mcp.scan import find_injections
 from toolfold.models.model_access import ModelAccess
 from toolfold.models.model_names import find_embeddings_service
@@ -177,7 +177,10 @@ def _build_services(config: Config, parts: RuntimeParts) -> Services:
         web=config.web,
         environment=config.environment,
         outside_text=OutsideText(
-            mark_page_injections, parts.events.redact.contains_known_secret, find_injections
+            mark_injections,
+            parts.events.redact.contains_known_secret,
+            find_injections,
+            mark_untrusted_page=mark_page_injections,
         ),
         messages=config.messages,
         images=config.images,

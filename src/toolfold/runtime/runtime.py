@@ -144,6 +144,8 @@ def open_runtime(
     with ExitStack() as opened:  # closes what was opened if the rest fails
         temporary_dir = None
         client_names = config is None if client_names is None else client_names
+        if toolsets is None and not user_settings and (config is None or config.loaded_with is None):
+            toolsets = ()
         if config is not None:
             if overrides or state_dir or user_settings:
                 raise ConfigError("a configuration already has all settings", hint="load_config(overrides=…)")
@@ -156,8 +158,6 @@ def open_runtime(
                 state_dir = temporary_dir = Path(tempfile.mkdtemp(prefix="toolfold-"))
                 opened.callback(shutil.rmtree, temporary_dir, ignore_errors=True)
             config = default_config(overrides, state_dir=Path(state_dir))
-        if toolsets is None and config.loaded_with is None:
-            toolsets = ()
         record = SettingsRecord(config.paths.state_dir)
         require_accepted(config, record)
         parts = open_parts(config, progress, opened)

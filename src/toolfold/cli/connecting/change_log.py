@@ -11,8 +11,10 @@ import dataclasses
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from toolfold.cli.connecting.client_file import (
@@ -46,6 +48,8 @@ class FileChange:
     """The gateway's entry in the file, or the changed settings by their paths."""
     moved: tuple[str, ...] = ()
     """Names of servers that were moved from the client's file to Toolfold's settings."""
+    moved_of_projects: Mapping[str, list[str]] = field(default_factory=dict)
+    """Names of servers for single projects that were moved, by the directory of the project."""
     imported: tuple[str, ...] = ()
     """Names of the moved servers in Toolfold's settings."""
     backup: str = ""
@@ -101,14 +105,26 @@ class GatewayEditor:
         return reopen_client_file(seen)
 
     def repeat(self, before: ClientFile, change: FileChange) -> bytes:
-        return build_content(before, change.name, change.entry, dict.fromkeys(change.moved))
+        projects = {project: dict.fromkeys(names) for project, names in change.moved_of_projects.items()}
+        return build_content(before, change.name, change.entry, dict.fromkeys(change.moved), projects)
 
     def revert(self, current: ClientFile, before: ClientFile | None, change: FileChange) -> bytes:
         previous = before.servers if before else {}
         moved_back = {
             name: previous[name] for name in change.moved if name in previous and name not in current.servers
         }
-        return build_content(current, change.name, previous.get(change.name), moved_back)
+        projects = {
+            project: _find_missing(names, before, current, Path(project))
+            for project, names in change.moved_of_projects.items()
+            if before is not None
+        }
+        return build_content(current, change.name, previous.get(change.name), moved_back, projects)
+
+
+def _find_missing(names: Iterable[str], before: ClientFile, current: ClientFile, project: Path) -> Json:
+    """Return the moved servers for a project that its file does not have again."""
+    previous, now = before.project_servers(project), current.project_servers(project)
+    return {name: previous[name] for name in names if name in previous and name not in now}
 
 
 class ChangeLog:
@@ -146,6 +162,7 @@ class ChangeLog:
         name: str,
         entry: Json,
         moved: tuple[str, ...] = (),
+        moved_of_projects: Mapping[str, list[str]] = MappingProxyType({}),
         imported: tuple[str, ...] = (),
     ) -> FileChange:
         """Replace a client's file and log the change; keep a backup next to it until the change is undone."""
@@ -155,6 +172,7 @@ class ChangeLog:
             name=name,
             entry=entry,
             moved=moved,
+            moved_of_projects=dict(moved_of_projects),
             imported=imported,
             before=_hash(client_file.data),
             after=_hash(content),
@@ -199,7 +217,7 @@ class ChangeLog:
             previous = _file_before(change)
             _ = previous.document
         except ConfigError:
-            if change.moved:
+            if change.moved or change.moved_of_projects:
                 raise
             previous = None
         return current, self._editor.revert(current, previous, change)
@@ -252,6 +270,10 @@ def _merge_changes(last: FileChange, change: FileChange) -> FileChange:
         backup=last.backup,
         made=last.made,
         moved=tuple(dict.fromkeys((*last.moved, *change.moved))),
+        moved_of_projects={
+            project: [*last.moved_of_projects.get(project, ()), *change.moved_of_projects.get(project, ())]
+            for project in {**last.moved_of_projects, **change.moved_of_projects}
+        },
         imported=tuple(dict.fromkeys((*last.imported, *change.imported))),
     )
 

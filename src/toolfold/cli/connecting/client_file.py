@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from toolfold.cli.connecting import json_edit, toml_edit, yaml_edit
@@ -18,6 +19,7 @@ from toolfold.config.yaml_document import MAX_CONFIG_BYTES, read_text
 from toolfold.core.errors import ConfigError
 from toolfold.core.types import Json
 from toolfold.mcp.importing import CLIENTS, ClientConfigFile, read_client_file
+from toolfold.mcp.importing.client_format import get_mapping
 from toolfold.mcp.importing.documents import MAX_BYTES_WITH_HISTORY, parse_document
 from toolfold.mcp.importing.import_types import ClientName, ImportResult
 
@@ -54,10 +56,25 @@ class ClientFile:
         """Return the parsed content of the file. Raises ConfigError."""
         return parse_document(self.text, self.file)
 
-    def import_servers(self, home: Path) -> ImportResult:
-        """Convert the user's servers in the file to the format of Toolfold's settings."""
+    def project_servers(self, project: Path) -> Json:
+        """Return the servers for one project, which only the file of Claude Code has beside the user's."""
+        return dict(get_mapping(self.document, *_project_path(str(project)))) if self.has_projects else {}
+
+    @property
+    def has_projects(self) -> bool:
+        return self.client == "claude-code"
+
+    def import_servers(self, home: Path, project: Path | None = None) -> ImportResult:
+        """Convert the user's servers in the file, or those for one project, to Toolfold's settings."""
         source = ClientConfigFile(require_client(self.client), "user", self.file)
-        return read_client_file(source, home=home, project=self.file)  # a file matches no project
+        if project is None:
+            return read_client_file(source, home=home, project=self.file)  # a file matches no project
+        found, names = read_client_file(source, home=home, project=project), self.project_servers(project)
+        return replace(
+            found,
+            servers=tuple(each for each in found.servers if each.name in names),
+            rejected=tuple(each for each in found.rejected if each.name in names),
+        )
 
 
 def require_client(program: ProgramName) -> ClientName:
@@ -77,10 +94,14 @@ def open_client_file(client: ClientName, file: Path) -> ClientFile:
     return client_file
 
 
-def reopen_client_file(before: ClientFile) -> ClientFile:
-    """Read a client's file again. Raises ConfigError if its servers have changed since `before`."""
+def reopen_client_file(before: ClientFile, project: Path | None = None) -> ClientFile:
+    """Read a client's file again. Raises ConfigError if its servers have changed since `before`.
+
+    With `project`, also if the servers for this project have changed.
+    """
     now = open_client_file(require_client(before.client), before.file)
-    if now.servers != before.servers:
+    is_same = project is None or now.project_servers(project) == before.project_servers(project)
+    if now.servers != before.servers or not is_same:
         raise ConfigError(
             "the servers in the client's file were changed meanwhile; nothing was written",
             file=str(now.file),
@@ -125,10 +146,15 @@ def load_file(client: ProgramName, file: Path, limit: int = MAX_CONFIG_BYTES) ->
 
 
 def build_content(
-    client_file: ClientFile, name: str, entry: Json | None, others: Mapping[str, Json | None]
+    client_file: ClientFile,
+    name: str,
+    entry: Json | None,
+    others: Mapping[str, Json | None],
+    projects: Mapping[str, Mapping[str, Json | None]] = MappingProxyType({}),
 ) -> bytes:
     """Return the file's content with the gateway's entry set, or removed if `entry` is None.
 
+    `others` are further entries to set or remove, and `projects` those for single projects, by directory.
     Raises ConfigError if that would change anything else.
     """
     document = parse_document(client_file.text, client_file.file)
@@ -146,8 +172,34 @@ def build_content(
     if removed:
         document = _remove_entries(document, servers_key(client_file.client), removed)
         text = _remove_from_text(client_file.client, text, removed, document)
+    for directory, servers in projects.items():
+        document, text = _change_project(document, text, directory, servers)
     _require_exact_change(client_file, text, document)
     return encode_content(client_file, text)
+
+
+def _change_project(
+    document: Json, text: str, directory: str, servers: Mapping[str, Json | None]
+) -> tuple[Json, str]:
+    """Set or remove servers for one project in the file of Claude Code."""
+    path = _project_path(directory)
+    changed = copy.deepcopy(document)
+    entries: Any = changed
+    for key in path:
+        entries = entries.setdefault(key, {})
+    for server, entry in servers.items():
+        if entry is None:
+            entries.pop(server, None)
+        elif entries.get(server) != entry:
+            entries[server] = entry
+            text = json_edit.set_value(text, (*path, server), entry)
+    removed = {server for server, entry in servers.items() if entry is None}
+    return changed, json_edit.remove_members(text, path, removed) if removed else text
+
+
+def _project_path(directory: str) -> tuple[str, ...]:
+    """Return the keys of the servers for one project in the file of Claude Code."""
+    return "projects", directory, "mcpServers"
 
 
 def encode_content(client_file: ClientFile, text: str) -> bytes:

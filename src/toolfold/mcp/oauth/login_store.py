@@ -29,6 +29,7 @@ from toolfold.core.errors import ConfigError
 from toolfold.core.types import Json, read_json
 from toolfold.mcp.oauth.file_lock import hold_lock
 from toolfold.mcp.oauth.unsaved_logins import UnsavedLogins
+from toolfold.state.copy_report import CopyReport
 from toolfold.state.credentials import CredentialStore, Lease, UnreadableCredential
 from toolfold.state.database import DatabaseError
 
@@ -200,6 +201,25 @@ class FileLoginStore(LoginStore):
         return (
             self._directory / f"{login.server}-{_digest(login.server, login.url, login.issuer, client)}.json"
         )
+
+    def copy_to(self, target: EncryptedLoginStore, *, dry_run: bool) -> CopyReport:
+        """Add the logins to a store that lacks one for their server; with `dry_run`, only report it."""
+        report = CopyReport("logins of the installation")
+        for file in sorted(self._directory.glob("*.json")):
+            if (login := _read_login(file)) is None:
+                report.conflicts[file.name] = "the file is damaged"
+            elif known := target.find(login.server, login.url):
+                report.note_known(login.server, is_same=known == login)
+            elif target.find_version(login.server):
+                report.note_known(login.server, is_same=False)
+            else:
+                try:
+                    if not dry_run:
+                        target.save(login, is_new=True)
+                    report.copied.append(login.server)
+                except ConfigError as error:  # such as missing keys
+                    report.conflicts[login.server] = str(error)
+        return report
 
     def _iter_logins(self, server: str) -> Iterator[tuple[Path, Login]]:
         with contextlib.suppress(OSError):

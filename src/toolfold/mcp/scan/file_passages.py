@@ -60,12 +60,7 @@ _CONTEXT = TextContext(is_result=True, without_embedding=True)
 
 def find_strong_passages(text: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of passages in a file that certainly address a model or are hidden from people."""
-    for passage in find_instructions(text, _CONTEXT):
-        if _is_strong(passage, text):
-            yield passage.start, passage.end
-    yield from _find_encoded(text)
-    if not text.isascii():
-        yield from _find_hidden(text)
+    return _find_passages(text, _is_strong)
 
 
 def find_page_passages(text: str) -> Iterator[tuple[int, int]]:
@@ -73,10 +68,20 @@ def find_page_passages(text: str) -> Iterator[tuple[int, int]]:
 
     A page is only read, so more is marked than in a file: also what several rules and the classifier report.
     """
-    yield from find_strong_passages(text)
+    return _find_passages(text, _is_likely)
+
+
+def _find_passages(text: str, suffices: Callable[[Passage, str], bool]) -> Iterator[tuple[int, int]]:
     for passage in find_instructions(text, _CONTEXT):
-        if passage.weight >= PAGE_WEIGHT and passage.score >= PAGE_SCORE:
+        if suffices(passage, text):
             yield passage.start, passage.end
+    yield from _find_encoded(text)
+    if not text.isascii():
+        yield from _find_hidden(text)
+
+
+def _is_likely(passage: Passage, text: str) -> bool:
+    return (passage.weight >= PAGE_WEIGHT and passage.score >= PAGE_SCORE) or _is_strong(passage, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,18 @@ def mark_page(text: str) -> str:
     if not any(True for _ in find_page_passages(text[:MAX_SCANNED_CHARS])):
         return text
     visible = _remove_hidden(text)
-    return _quote_passages(visible, sorted(find_page_passages(visible[:MAX_SCANNED_CHARS])))
+    return _quote_passages(visible, _merge_spans(find_page_passages(visible[:MAX_SCANNED_CHARS])))
+
+
+def _merge_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return spans in their order, with those that overlap as one."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            start, last = merged.pop()
+            end = max(end, last)
+        merged.append((start, end))
+    return merged
 
 
 def _remove_hidden(text: str) -> str:

@@ -40,9 +40,9 @@ __all__ = ["DecidedBy", "Decision", "DecisionChain", "Mode", "can_be_allowlisted
 Mode = Literal["manual", "smart", "off"]
 
 _NOBODY = Caller()
-# Findings of these categories may hide anything; they need approval each time.
 _LASTING_RULES = frozenset({SCHEDULE_RULE, INSTRUCTION_RULE})
 """Rules about calls that affect what models do later."""
+# Findings of these categories may hide anything; they need approval each time.
 _OPAQUE_CATEGORIES = frozenset({"unreadable", "spoof"})
 # Startup files need approval each time and in every mode: changing one can disable the protection itself.
 _STARTUP_RULES = frozenset({"write-startup", "overwrite-startup"})

@@ -152,8 +152,10 @@ class PageApprover:
 
     def list_pending(self) -> list[Json]:
         """Return the open approval questions of all processes as JSON data, oldest first, without secrets."""
-        remote = [question for each in self.exchanges for question in each.list_remote()]
-        return sorted([*self.list_own(), *remote], key=lambda each: float(each["at"]))
+        # A replica on the same machine shows its questions in both ways. An own question always wins.
+        found = {question["id"]: question for each in self.exchanges for question in each.list_remote()}
+        found |= {question["id"]: question for question in self.list_own()}
+        return sorted(found.values(), key=lambda each: float(each["at"]))
 
     def list_own(self) -> list[Json]:
         """Return the open approval questions of this process as JSON data, oldest first."""

@@ -64,27 +64,30 @@ class Demo:
         """Return the JSON interface to the demo's data."""
         async with self._lock:
             if self._routes is None:
-                self._routes = await self._open()
+                async with AsyncExitStack() as opened:
+                    self._routes = await self._open(opened)
+                    self._opened = opened.pop_all()
         return self._routes
 
     async def close(self) -> None:
         """Close the demo and delete its directory."""
-        await self._opened.aclose()
+        async with self._lock:  # it may just be opened
+            await self._opened.aclose()
 
-    async def _open(self) -> Routes:
+    async def _open(self, opened: AsyncExitStack) -> Routes:
         from toolfold.serving.dashboard.approval_routes import make_page_approver
 
         approver = make_page_approver(())
-        directory = self._opened.enter_context(tempfile.TemporaryDirectory(prefix="toolfold-demo-"))
+        directory = opened.enter_context(tempfile.TemporaryDirectory(prefix="toolfold-demo-"))
         runtime = await asyncio.to_thread(self._parts.open_runtime, Path(directory), approver)
-        self._opened.push_async_callback(asyncio.to_thread, runtime.close)
+        opened.push_async_callback(asyncio.to_thread, runtime.close)
         tokens = await asyncio.to_thread(open_tokens, runtime.config, runtime.database)
         await asyncio.to_thread(write_sample_users, tokens.users)
         users = tuple(tokens.users.directory().users)
         history = runtime.config.paths.state_dir / HISTORY_FILE
         await asyncio.to_thread(write_sample_history, history, TOOLS, users)
         dashboard = self._open_dashboard(runtime, approver)
-        self._opened.push_async_callback(dashboard.close)
+        opened.push_async_callback(dashboard.close)
         await dashboard.chat.send("", self._parts.messages[0])
         return dashboard.make_routes(tokens)
 

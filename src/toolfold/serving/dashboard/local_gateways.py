@@ -167,7 +167,9 @@ class FollowedGateways(QuestionExchange):
         for gateway in self._gateways:
             if any(each["id"] == question_id for each in gateway.questions):
                 sending = self._send_answer(gateway, question_id, answer)
-                with contextlib.suppress(RuntimeError, concurrent.futures.TimeoutError):
+                # RuntimeError: closed here. OSError and CancelledError: the gateway has ended.
+                errors = (RuntimeError, OSError, concurrent.futures.CancelledError)
+                with contextlib.suppress(*errors, concurrent.futures.TimeoutError):
                     outcome = asyncio.run_coroutine_threadsafe(sending, self._loop)
                     return outcome.result(ANSWER_TIMEOUT_S).result(ANSWER_TIMEOUT_S)
         return False

@@ -15,7 +15,7 @@ import re
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from toolfold.config.record import SettingsRecord, write_settings
 from toolfold.core.errors import ConfigError
 from toolfold.core.types import ANONYMOUS_CLIENT, GrantLimit, Json, read_json
 from toolfold.serving.gateway.client_records import ClientRecords
+from toolfold.state.copy_report import CopyReport
 from toolfold.state.database import Database, DatabaseUnavailable, SharedCopy
 from toolfold.state.users import USERS_FILE, FileUserStore, SharedUserStore, User, UserStore
 from toolfold.state.users.directory import NOTHING, Meter, require_valid_rules, select_tool_rules
@@ -476,6 +477,27 @@ class SharedTokens(TokenStore):
             else:
                 entries[row["name"]] = entry
         return entries
+
+    def copy_from(self, source: Tokens, user_ids: Collection[str], *, dry_run: bool) -> CopyReport:
+        """Add the tokens of a file that the database lacks; with `dry_run`, only report it.
+
+        A token that was revoked in the database is not added again, nor one whose user is not in `user_ids`.
+        """
+        report, known = CopyReport("tokens"), self._load_entries()
+        rows = self._database.query("SELECT hash FROM tokens WHERE revoked IS NOT NULL")
+        revoked = {row["hash"] for row in rows}
+        for name, entry in source._load_entries().items():
+            client = _parse_client(name, entry)
+            if name in known:
+                is_same = known[name]["hash"] == entry["hash"] and _parse_client(name, known[name]) == client
+                report.note_known(name, is_same=is_same)
+            elif entry["hash"] in revoked:
+                report.conflicts[name] = "was revoked in the database"
+            elif client.user_id and client.user_id not in user_ids:
+                report.conflicts[name] = "its user is not in the database"
+            elif dry_run or self._insert(name, {**entry, "models": client.may_use_keys}):
+                report.copied.append(name)
+        return report
 
     def _clients_by_hash(self) -> dict[str, GatewayClient]:
         return self._copy.require_recent()

@@ -15,12 +15,13 @@ import sqlite3
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolfold.core.errors import ConfigError
+from toolfold.state.copy_report import CopyReport
 from toolfold.state.credentials.keys import CredentialKeys, read_key_id
 from toolfold.state.database import SharedCopy
 from toolfold.state.store.sqlite_file import close_on_error, open_private_file, write_transaction
@@ -407,6 +408,28 @@ class SharedCredentialStore(CredentialStore):
             (*lease.key, lease.owner),
         )
 
+    def copy_from(self, source: CredentialStore, user_ids: Collection[str], *, dry_run: bool) -> CopyReport:
+        """Add the encrypted credentials and logins that the database lacks; with `dry_run`, only report it.
+
+        Those of users who are not in `user_ids` are not added.
+        """
+        report = CopyReport("credentials and logins of users")
+        known = {_copy_key(each): each for each in self.list_credentials()}
+        for each in source.list_credentials():
+            name = f"{each.server} {'login' if each.is_login else each.name} {each.user_id}".strip()
+            found = known.get(_copy_key(each))
+            if found is not None:
+                report.note_known(name, is_same=found.value == each.value)
+            elif each.user_id != OWNER and each.user_id not in user_ids:
+                report.conflicts[name] = "its user is not in the database"
+            else:
+                if not dry_run and each.is_login:
+                    self._write_login(each, is_new=True)
+                elif not dry_run:
+                    self._write([each])
+                report.copied.append(name)
+        return report
+
     def close(self) -> None:
         """Do nothing, because other objects still use the shared database."""
 
@@ -471,6 +494,11 @@ class SharedCredentialStore(CredentialStore):
         """Return the names of all logins, by user and server."""
         rows = self._database.query("SELECT user_id, server, name FROM logins")
         return {(row["user_id"], row["server"]): row["name"] for row in rows}
+
+
+def _copy_key(credential: Credential) -> tuple[str, str, str]:
+    """Return what identifies a credential, or the only login of a user at a server."""
+    return credential.user_id, credential.server, LOGIN_PREFIX if credential.is_login else credential.name
 
 
 _UPDATE_LOGIN = "UPDATE logins SET value = %s, updated = %s WHERE user_id = %s AND server = %s AND name = %s"

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from toolfold.core.errors import CallError, error_message
 from toolfold.core.types import Json, read_json
+from toolfold.state.copy_report import CopyReport
 from toolfold.state.database import clean_text
 from toolfold.state.store.records import has_owner_ended
 from toolfold.state.store.sqlite_file import close_on_error, open_private_file, write_transaction
@@ -196,6 +197,26 @@ class JobStore(ABC):
             db.change(f"INSERT INTO jobs ({', '.join(_COLUMNS)}) VALUES ({marks})", _to_row(job))  # noqa: S608
 
         self._transact(add)
+
+    def copy_from(self, source: JobStore, *, max_jobs: int, dry_run: bool) -> CopyReport:
+        """Add the unfinished jobs that this store lacks, without runs; with `dry_run`, only report it."""
+        report, known = CopyReport("scheduled jobs"), {each.id for each in self.list_jobs()}
+        for job in source.list_jobs():
+            name = job.name or job.id
+            if job.state == "finished":
+                continue
+            if job.id in known:
+                report.present.append(name)
+            elif not job.times:
+                report.conflicts[name] = "is damaged in the file"
+            else:
+                try:
+                    if not dry_run:
+                        self.add_job(replace(job, owner="", claimed=0.0), max_jobs=max_jobs)
+                    report.copied.append(name)
+                except TooManyJobs as error:
+                    report.conflicts[name] = str(error)
+        return report
 
     def find_job(self, text: str, client: str = "", *, since: float = 0.0) -> Job:
         """Return a job by its id, the beginning of its id, or its name. Raises UnknownJob.

@@ -40,16 +40,21 @@ class OutsideText:
     """Functions that check untrusted text, such as web pages, and text sent to other machines."""
 
     mark_untrusted: TextMarker = leave_unmarked
+    """Function that marks injected instructions in the result of a service."""
     contains_known_secret: Callable[[str], bool] = lambda _text: False
     """Function that returns True if a text contains a secret of this machine."""
     find_injections: PassageFinder = find_nothing
     """Function that finds injected instructions in text that must not be changed."""
+    mark_untrusted_page: TextMarker = leave_unmarked
+    """Function that marks injected instructions in a web page, most of which are full of orders to people."""
 
     async def mark(self, text: str) -> str:
-        """Mark passages of untrusted text, such as a web page, that look like instructions to the model."""
-        if len(text) <= MAX_INLINE_CHARS:
-            return self.mark_untrusted(make_encodable(text))
-        return await asyncio.to_thread(self.mark_untrusted, make_encodable(text))
+        """Mark passages in the result of a service that look like instructions to the model."""
+        return await _mark_in_thread(self.mark_untrusted, text)
+
+    async def mark_page(self, text: str) -> str:
+        """Mark passages of a web page that look like instructions to the model."""
+        return await _mark_in_thread(self.mark_untrusted_page, text)
 
     def require_no_secret(self, text: str, what: str) -> None:
         """Raise Refused if text for another machine contains a secret of this machine."""
@@ -58,6 +63,12 @@ class OutsideText:
                 f"{what} contains a secret of this machine (the value of an environment variable), "
                 "so nothing was sent. Leave the secret out."
             )
+
+
+async def _mark_in_thread(mark: TextMarker, text: str) -> str:
+    if len(text) <= MAX_INLINE_CHARS:
+        return mark(make_encodable(text))
+    return await asyncio.to_thread(mark, make_encodable(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

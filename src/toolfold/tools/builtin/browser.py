@@ -165,13 +165,13 @@ class BrowserTools:
 
     async def list_images(self, _: Json, context: CallContext) -> Json:
         images = await self._use(context, lambda tab: tab.list_images())
-        mark = self.outside_text.mark
+        mark = self.outside_text.mark_page
         marked = [{**each, "src": await mark(each["src"]), "alt": await mark(each["alt"])} for each in images]
         return {"images": marked, "notice": PAGE_NOTICE}
 
     async def read_console(self, args: Json, context: CallContext) -> Json:
         entries = await self._use(context, lambda tab: _take_console(tab, clear=args.get("clear", False)))
-        marked = [{**entry, "text": await self.outside_text.mark(entry["text"])} for entry in entries]
+        marked = [{**entry, "text": await self.outside_text.mark_page(entry["text"])} for entry in entries]
         return {"messages": marked, "notice": PAGE_NOTICE}
 
     async def take_screenshot(self, args: Json, context: CallContext) -> Content:
@@ -192,10 +192,10 @@ class BrowserTools:
         return await self.pool.use(session_key(context), work)
 
     async def _describe(self, state: PageState) -> Json:
-        mark = self.outside_text.mark
+        mark = self.outside_text.mark_page
         answer: dict[str, Any] = {"url": await mark(state.url), "title": await mark(state.title)}
         if state.snapshot:
-            answer["snapshot"] = await self.outside_text.mark(state.snapshot)
+            answer["snapshot"] = await self.outside_text.mark_page(state.snapshot)
         return {**answer, "notice": PAGE_NOTICE}
 
 

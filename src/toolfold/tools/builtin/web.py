@@ -132,9 +132,9 @@ class WebTools:
         hits = await backend.search(query, limit)
         results = [
             {
-                "title": await self.outside_text.mark(hit.title),
+                "title": await self.outside_text.mark_page(hit.title),
                 "url": hit.url,
-                "snippet": await self.outside_text.mark(hit.snippet),
+                "snippet": await self.outside_text.mark_page(hit.snippet),
             }
             for hit in hits
         ]
@@ -163,18 +163,19 @@ class WebTools:
             document = (await fetcher.fetch(url)).require_success()
             extracted = await extract_text(document, detail)
         except CallError as error:
-            return {"url": url, "error": await self.outside_text.mark(str(error))}  # may quote the server
+            problem = await self.outside_text.mark_page(str(error))  # may quote the server
+            return {"url": url, "error": problem}
         page = await self._describe_text(extracted)
         if document.is_truncated:
             page["note"] = f"Only the first {len(document.data):,} bytes of the document were read."
         if document.url != url:
-            page = {"final_url": await self.outside_text.mark(document.url), **page}
+            page = {"final_url": await self.outside_text.mark_page(document.url), **page}
         return {"url": url, **page}
 
     async def _describe_text(self, extracted: ExtractedText) -> Json:
         answer: Json = {
-            "title": await self.outside_text.mark(extracted.title),
-            "content": await self.outside_text.mark(extracted.text),
+            "title": await self.outside_text.mark_page(extracted.title),
+            "content": await self.outside_text.mark_page(extracted.text),
         }
         if extracted.pages:
             answer["pages"] = extracted.pages
