@@ -25,6 +25,7 @@ from toolfold.runtime.chat import chat_approver
 from toolfold.runtime.chat.ntfy_replies import NtfyReader
 from toolfold.runtime.chat.replies import MAX_RESPONSE_BYTES
 from toolfold.serving.dashboard.approval_routes import make_page_approver
+from toolfold.tools.builtin.message import open_message_service
 
 pytest.importorskip("apprise", reason="needs the package apprise")
 
@@ -590,7 +591,7 @@ async def test_question_is_not_sent_while_another_process_asks(
     runtime = open_with_telegram(chatting, None, **{"approval.timeout_seconds": 3})
     file = runtime.config.paths.state_dir / "chat-approval.lock"
     file.parent.mkdir(exist_ok=True)
-    chat_approver.open_message_service("me", f"tgram://{BOT_TOKEN}/{OWNER}/")  # slow only the first time
+    open_message_service("me", f"tgram://{BOT_TOKEN}/{OWNER}/")  # slow only the first time
     async with hold_lock(file, 1):
         assert not (await calls.start(runtime)).ok
     assert telegram.web.requests == []
