@@ -24,6 +24,8 @@ from toolfold.mcp.oauth.file_lock import hold_lock
 from toolfold.runtime.chat import chat_approver
 from toolfold.runtime.chat.ntfy_replies import NtfyReader
 from toolfold.runtime.chat.replies import MAX_RESPONSE_BYTES
+from toolfold.serving.dashboard.approval_routes import make_page_approver
+from toolfold.tools.builtin.message import open_message_service
 
 pytest.importorskip("apprise", reason="needs the package apprise")
 
@@ -374,6 +376,23 @@ async def test_bad_response_of_the_service_is_no_answer_and_the_next_one_is_read
     assert BOT_TOKEN not in caplog.text
 
 
+async def test_answer_in_a_response_that_is_too_long_is_not_used(
+    runtime: Runtime, chatting: Chatting, telegram: TelegramServer, calls: Calls
+) -> None:
+    call = calls.start(runtime)
+    code = await code_of(telegram)
+    message = {"from": {"id": OWNER}, "chat": {"id": OWNER}, "text": f"yes {code}"}
+    update = {"ok": True, "result": [{"update_id": 1, "message": message}]}
+    bad = iter([Page(json.dumps(update).encode() + b" " * MAX_RESPONSE_BYTES)])
+    telegram.broken = lambda: next(bad, None)
+    telegram.write("hello")  # ends the long poll
+    await eventually(telegram.is_read)  # after the long response
+    assert not call.done()
+    telegram.write(f"no {code}")
+    assert not (await call).ok
+    assert chatting.ran == []
+
+
 async def test_invalid_bytes_in_one_reply_do_not_hide_the_next(
     chatting: Chatting, ntfy: NtfyServer, web: WebServer, calls: Calls
 ) -> None:
@@ -483,24 +502,21 @@ async def test_unsafe_target_is_not_asked(
     assert problem in caplog.text
 
 
-async def test_target_without_answers_gets_the_link_and_no_code(
+async def test_target_without_answers_gets_the_link_to_the_question_in_the_dashboard_and_no_code(
     chatting: Chatting, web: WebServer, calls: Calls
 ) -> None:
     web.pages["/"] = Page(b"ok")
-    go_on = threading.Event()
-
-    def approver(_request: ApprovalRequest) -> bool:
-        return go_on.wait(60)
-
+    pages = make_page_approver((), is_announced=True)
     runtime = chatting.open(
-        f"json://127.0.0.1:{web.port}/", "", approver, **{"gateway.url": "https://tools.example.com"}
+        f"json://127.0.0.1:{web.port}/", "", pages, **{"gateway.url": "https://tools.example.com"}
     )
     call = calls.start(runtime)
     await eventually(lambda: bool(web.requests))
     text = json.loads(web.requests[0].body)["message"]
     assert text.endswith("Answer it in the dashboard: https://tools.example.com/ui/")
     assert not re.search(r"\b(yes|no) [A-Z2-9]{8}", text)
-    go_on.set()
+    (question,) = pages.list_pending()  # it waits, although no page is open yet
+    pages.answer(question["id"], "once")
     assert (await call).ok
 
 
@@ -569,17 +585,16 @@ async def test_approver_that_decides_at_once_causes_no_message(
     assert telegram.web.requests == []
 
 
-async def test_question_waits_while_another_process_asks(
-    runtime: Runtime, telegram: TelegramServer, calls: Calls
+async def test_question_is_not_sent_while_another_process_asks(
+    chatting: Chatting, telegram: TelegramServer, calls: Calls
 ) -> None:
+    runtime = open_with_telegram(chatting, None, **{"approval.timeout_seconds": 3})
     file = runtime.config.paths.state_dir / "chat-approval.lock"
     file.parent.mkdir(exist_ok=True)
+    open_message_service("me", f"tgram://{BOT_TOKEN}/{OWNER}/")  # slow only the first time
     async with hold_lock(file, 1):
-        call = calls.start(runtime)
-        await asyncio.wait({call}, timeout=0.3)
-        assert telegram.web.requests == []
-    telegram.write(f"yes {await code_of(telegram)}")
-    assert (await call).ok
+        assert not (await calls.start(runtime)).ok
+    assert telegram.web.requests == []
 
 
 def test_unknown_message_target_stops_the_start(chatting: Chatting) -> None:
