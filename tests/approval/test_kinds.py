@@ -17,9 +17,9 @@ from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from toolfold import Answer, ApprovalRequest, build_tool
 from toolfold.config import load_config
+from toolfold.safety.approval.allowed_kinds import FindingKinds, describe_kind
 from toolfold.safety.approval.allowlist import AllowList
 from toolfold.safety.approval.chain import DecidedBy, DecisionChain, can_be_allowlisted
-from toolfold.safety.approval.kinds import FindingKinds, describe_kind
 from toolfold.safety.approval.queue import Question
 from toolfold.serving.gateway.client_approval import build_question as build_gateway_form
 from toolfold.serving.gateway.client_approval import parse_answer

@@ -36,7 +36,7 @@ main()
 """
 RARE_LOG = """
 import sys
-from toolfold.serving.gateway import http_connections
+from toolfold.serving.gateway import uvicorn_connections as http_connections
 http_connections.ACCEPT_LOG_INTERVAL_S = 3_600.0
 from toolfold.cli import main
 sys.argv[0] = "toolfold"

@@ -16,8 +16,8 @@ from uvicorn.server import ServerState
 
 from toolfold.core.loops import make_network_loop
 from toolfold.serving.gateway.bounded_protocol import make_bounded_protocol
-from toolfold.serving.gateway.http_connections import RefusedRequests
 from toolfold.serving.gateway.http_protocol import LimitedProtocol
+from toolfold.serving.gateway.uvicorn_connections import RefusedRequests
 
 TIMEOUT_S = 60
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shellverdict.shell.inner import InnerCommand, find_inner_commands
-from shellverdict.shell.inner.programs import load_programs
+from shellverdict.shell.inner.program_tables import load_programs
 from shellverdict.shell.runs import ProgramRun, TextStream
 from shellverdict.shell.words import GAP, Word
 from tests.cases import check_cases

@@ -22,7 +22,7 @@ from toolfold.config import load_config
 from toolfold.core.tool_processes import SERVER_MARK_KB
 from toolfold.core.types import Approver, Json
 from toolfold.models.scripted import ScriptedProvider, ScriptedReply
-from toolfold.tools.training.runs import LocalRuns, RunSpec, TrainingFailed, find_metrics
+from toolfold.tools.training.training_runs import LocalRuns, RunSpec, TrainingFailed, find_metrics
 
 TIMEOUT_S = 120
 TRAIN = """
@@ -216,8 +216,8 @@ def test_file_with_api_keys_of_a_training_run_is_removed_if_the_run_does_not_sta
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, timeout: float
 ) -> None:
     """`true` ends without having started a supervisor; Python does not start within no time."""
-    monkeypatch.setattr("toolfold.tools.training.runs.sys.executable", program)
-    monkeypatch.setattr("toolfold.tools.training.runs.START_TIMEOUT_S", timeout)
+    monkeypatch.setattr("toolfold.tools.training.training_runs.sys.executable", program)
+    monkeypatch.setattr("toolfold.tools.training.training_runs.START_TIMEOUT_S", timeout)
     runs = LocalRuns(tmp_path / "runs", max_runs=1)
     with pytest.raises(TrainingFailed, match="did not start in time"):
         runs.start(make_spec(tmp_path, "sleep", "600"))

@@ -15,7 +15,7 @@ from shellverdict.effects.protected_arguments import READ_ONLY_PROGRAMS
 from shellverdict.effects.run_context import RunContext
 from shellverdict.names import split_names
 from shellverdict.paths import PathKind
-from shellverdict.shell.inner.programs import load_programs
+from shellverdict.shell.inner.program_tables import load_programs
 from shellverdict.shell.words import Word
 from shellverdict.verdict import CommandEffect, EffectKind
 

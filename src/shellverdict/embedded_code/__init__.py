@@ -7,6 +7,6 @@ judge them: the commands are parsed by the shell reader and judged by the same r
 from __future__ import annotations
 
 from shellverdict.embedded_code.analysis import CodeAnalysis
-from shellverdict.embedded_code.dispatch import analyze_code
+from shellverdict.embedded_code.language_dispatch import analyze_code
 
 __all__ = ["CodeAnalysis", "analyze_code"]

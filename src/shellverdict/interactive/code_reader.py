@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from shellverdict.embedded_code import CodeAnalysis, analyze_code
-from shellverdict.interactive.programs import UNSUPPORTED
+from shellverdict.interactive.interactive_programs import UNSUPPORTED
 from shellverdict.shell.budget import BudgetExceeded
 from shellverdict.shell.words import Word
 from shellverdict.verdict import CommandEffect, EffectKind

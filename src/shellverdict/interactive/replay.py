@@ -12,8 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from shellverdict.interactive.code_reader import CodeReader
+from shellverdict.interactive.interactive_programs import (
+    UNSUPPORTED,
+    exits_program,
+    may_read_lines,
+    opens_shell,
+)
 from shellverdict.interactive.process_input import WRITE, ProcessInput
-from shellverdict.interactive.programs import UNSUPPORTED, exits_program, may_read_lines, opens_shell
 from shellverdict.interactive.scenarios import MAX_SCENARIOS, InterpreterFrame, Scenario, merge_scenarios
 from shellverdict.interactive.session_reader import PROCESS_INPUT, SessionReader, WaitingProgram
 from shellverdict.interactive.terminal_input import InputEvent, Transcript, new_events, transcribe

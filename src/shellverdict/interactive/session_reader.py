@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from shellverdict.interactive.programs import interactive_language
+from shellverdict.interactive.interactive_programs import interactive_language
 from shellverdict.shell.budget import Budget
 from shellverdict.shell.reader import ShellReader
 from shellverdict.shell.reading import BranchPolicy, CommandReading, ExecutionContext

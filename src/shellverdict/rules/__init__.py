@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from shellverdict.errors import RuleError
 from shellverdict.rules.loading import load_builtin_tables, read_program, read_rule, read_rule_file
-from shellverdict.rules.patterns import Glob, MatchResult, is_glob
 from shellverdict.rules.program_syntax import ParsedArguments, ProgramSyntax, known_names
 from shellverdict.rules.rule import EffectCondition, Rule, RunCondition
+from shellverdict.rules.rule_patterns import Glob, MatchResult, is_glob
 from shellverdict.shell.runs import ProgramRun
 from shellverdict.shell.words import Word
 from shellverdict.verdict import CommandEffect, EffectKind, Finding, Severity

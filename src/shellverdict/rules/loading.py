@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from shellverdict.errors import RuleError, shorten, suggest_name
-from shellverdict.rules.patterns import OptionPattern, SubcommandPattern, WordPattern
 from shellverdict.rules.program_syntax import ProgramSyntax
 from shellverdict.rules.rule import PLACEHOLDER, PLACEHOLDER_DEFAULTS, EffectCondition, Rule, RunCondition
+from shellverdict.rules.rule_patterns import OptionPattern, SubcommandPattern, WordPattern
 from shellverdict.shell.runs import Taint
 from shellverdict.verdict import EffectKind, Severity
 

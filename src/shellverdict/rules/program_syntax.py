@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from shellverdict.options import Flag, Options
-from shellverdict.rules.patterns import MatchResult, OptionPattern
+from shellverdict.rules.rule_patterns import MatchResult, OptionPattern
 from shellverdict.shell.runs import ProgramRun
 from shellverdict.shell.words import Word
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from shellverdict.rules.patterns import (
+from shellverdict.rules.program_syntax import ParsedArguments
+from shellverdict.rules.rule_patterns import (
     Glob,
     MatchResult,
     OptionPattern,
@@ -16,7 +17,6 @@ from shellverdict.rules.patterns import (
     WordPattern,
     is_glob,
 )
-from shellverdict.rules.program_syntax import ParsedArguments
 from shellverdict.shell.runs import ProgramRun, Taint
 from shellverdict.shell.words import EMPTY, GAP, Word
 from shellverdict.verdict import CommandEffect, EffectKind, Finding, Severity

@@ -202,7 +202,7 @@ def describe_allowed(entry: str) -> str:
 
 def _describe_coverage(entry: str) -> str:
     """Describe in words which commands an entry of the command allow-list allows."""
-    from toolfold.safety.approval.kinds import KIND_PREFIX, RULE_PREFIX, FindingKinds, describe_kind
+    from toolfold.safety.approval.allowed_kinds import KIND_PREFIX, RULE_PREFIX, FindingKinds, describe_kind
 
     if entry.startswith(KIND_PREFIX):
         kind = entry.removeprefix(KIND_PREFIX)

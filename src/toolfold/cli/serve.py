@@ -472,8 +472,8 @@ def build_server(
     import uvicorn
 
     from toolfold.serving.gateway.http_app import make_server_config
-    from toolfold.serving.gateway.http_connections import AcceptErrors, ConnectionAcceptor, make_connection
     from toolfold.serving.gateway.listening import MAX_PENDING_CONNECTIONS
+    from toolfold.serving.gateway.uvicorn_connections import AcceptErrors, ConnectionAcceptor, make_connection
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:

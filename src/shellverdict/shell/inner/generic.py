@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from shellverdict.shell.inner.environment import INSTALLED_PREFIXES, commands_from_variables
 from shellverdict.shell.inner.inner_command import UNKNOWN_WORD, InnerCommand, join_words, to_literal
 from shellverdict.shell.inner.option_spec import OptionSpec, ParsedOptions, parse_options, parse_spec
-from shellverdict.shell.inner.programs import ProgramSpec
+from shellverdict.shell.inner.program_tables import ProgramSpec
 from shellverdict.shell.runs import STDIN_PATHS, ProgramRun
 from shellverdict.shell.words import Word
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from shellverdict.shell.inner.generic import code_from_stdin, read_table_program, script_from_operands
 from shellverdict.shell.inner.inner_command import InnerCommand, InnerCommandReader, join_words, to_literal
 from shellverdict.shell.inner.option_spec import parse_options, parse_spec
-from shellverdict.shell.inner.programs import load_programs
+from shellverdict.shell.inner.program_tables import load_programs
 from shellverdict.shell.runs import ProgramRun
 from shellverdict.shell.words import Taint, Word
 

@@ -19,7 +19,7 @@ from shellverdict.shell.inner import (
 from shellverdict.shell.inner.environment import commands_from_variables
 from shellverdict.shell.inner.generic import read_table_program
 from shellverdict.shell.inner.inner_command import UNKNOWN_WORD, InnerCommand, InnerCommandReader
-from shellverdict.shell.inner.programs import load_programs
+from shellverdict.shell.inner.program_tables import load_programs
 from shellverdict.shell.runs import ProgramRun
 from shellverdict.shell.words import GAP
 

@@ -6,7 +6,7 @@ data. Nothing is run, no file is read, and the output has a length limit.
 
 from __future__ import annotations
 
-from shellverdict.shell.outputs.programs import predict_output
+from shellverdict.shell.outputs.printing_programs import predict_output
 from shellverdict.shell.outputs.shell_setup import is_shell_setup_command
 
 __all__ = ["is_shell_setup_command", "predict_output"]

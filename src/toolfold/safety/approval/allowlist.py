@@ -21,7 +21,7 @@ from toolfold.config.atomic import lock_directory
 from toolfold.config.fingerprints import fingerprint_path
 from toolfold.config.record import SettingsRecord
 from toolfold.core.errors import ConfigError
-from toolfold.safety.approval.kinds import is_pattern
+from toolfold.safety.approval.allowed_kinds import is_pattern
 
 log = logging.getLogger(__name__)
 

@@ -23,6 +23,7 @@ from toolfold.config.record import SettingsRecord
 from toolfold.core.errors import ConfigError, closest_names, did_you_mean
 from toolfold.core.loops import EventLoops
 from toolfold.core.types import Approver, Source
+from toolfold.safety.approval.allowed_kinds import KIND_PREFIX, RULE_PREFIX, FindingKinds, is_pattern
 from toolfold.safety.approval.allowed_tools import build_allowed_tools, is_own_server
 from toolfold.safety.approval.allowlist import KEY, AllowList
 from toolfold.safety.approval.audit_log import AuditLog, DecisionLog
@@ -31,7 +32,6 @@ from toolfold.safety.approval.chain import DecisionChain, can_be_allowlisted
 from toolfold.safety.approval.configured_rules import add_location, config_error, configured_rules
 from toolfold.safety.approval.deny_rules import DenyRules
 from toolfold.safety.approval.gate import Approval, QuestionEvents
-from toolfold.safety.approval.kinds import KIND_PREFIX, RULE_PREFIX, FindingKinds, is_pattern
 from toolfold.safety.approval.prompting import Chat
 from toolfold.safety.approval.session_files import SessionFiles
 from toolfold.safety.approval.smart import ChatModel, Reviewer, SmartApproval

@@ -28,7 +28,12 @@ from shellverdict.shell.words import MAX_TEXT_CHARS, NO_VARIABLES, Word
 from shellverdict.verdict import Finding, Severity, Verdict
 from toolfold.core.errors import shorten
 from toolfold.core.types import MCP_PREFIX, MCP_SOURCE, Effect, FrozenDict, Json, Meaning, Source, Tool
-from toolfold.safety.approval.kinds import CONTROL_PREFIX, DESTRUCTIVE_PREFIX, PAID_PREFIX, PATTERN_PREFIXES
+from toolfold.safety.approval.allowed_kinds import (
+    CONTROL_PREFIX,
+    DESTRUCTIVE_PREFIX,
+    PAID_PREFIX,
+    PATTERN_PREFIXES,
+)
 from toolfold.safety.approval.parameter_names import COMMAND_NAMES, DIRECTORY_NAMES, INPUT_NAMES, PATH_NAMES
 from toolfold.safety.approval.session_files import SessionFiles
 

@@ -15,6 +15,13 @@ from typing import Literal
 
 from shellverdict.verdict import Severity
 from toolfold.core.types import Answer, Caller
+from toolfold.safety.approval.allowed_kinds import (
+    CONTROL_PREFIX,
+    DESTRUCTIVE_PREFIX,
+    DESTRUCTIVE_SERVER_PREFIX,
+    PAID_PREFIX,
+    FindingKinds,
+)
 from toolfold.safety.approval.allowed_tools import AllowedTools
 from toolfold.safety.approval.allowlist import AllowList
 from toolfold.safety.approval.call_analysis import (
@@ -26,13 +33,6 @@ from toolfold.safety.approval.call_analysis import (
     declared_rule,
 )
 from toolfold.safety.approval.deny_rules import DenyRules
-from toolfold.safety.approval.kinds import (
-    CONTROL_PREFIX,
-    DESTRUCTIVE_PREFIX,
-    DESTRUCTIVE_SERVER_PREFIX,
-    PAID_PREFIX,
-    FindingKinds,
-)
 from toolfold.safety.approval.session_grants import SessionGrants
 
 __all__ = ["DecidedBy", "Decision", "DecisionChain", "Mode", "can_be_allowlisted"]

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import translate
 
-from shellverdict.rules.patterns import MatchResult
 from shellverdict.rules.program_syntax import ParsedArguments
 from shellverdict.rules.rule import Rule, RunCondition
+from shellverdict.rules.rule_patterns import MatchResult
 from shellverdict.shell.runs import ProgramRun
 from shellverdict.verdict import Severity
 from toolfold.core.errors import ConfigError, closest_names, did_you_mean

@@ -31,10 +31,10 @@ from toolfold.core.types import (
     Json,
     Tool,
 )
+from toolfold.safety.approval.allowed_kinds import describe_kind
 from toolfold.safety.approval.audit_log import DecisionLog
 from toolfold.safety.approval.call_analysis import CallAnalysis, CallAnalyzer
 from toolfold.safety.approval.chain import DecidedBy, Decision, DecisionChain
-from toolfold.safety.approval.kinds import describe_kind
 from toolfold.safety.approval.prompting import Chat, PendingQuestions, ask
 from toolfold.safety.approval.session_variables import SessionVariables
 from toolfold.safety.approval.smart import SmartApproval

@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
 from toolfold.safety.redaction.commands import find_command_secrets
-from toolfold.safety.redaction.secret_names import is_secret_name
 from toolfold.safety.redaction.secret_patterns import find_pattern_secrets
+from toolfold.safety.redaction.secret_words import is_secret_name
 from toolfold.safety.redaction.spans import Span, literal_parts, merge_spans
 
 __all__ = ["HIDDEN", "NO_SECRETS", "Redaction"]

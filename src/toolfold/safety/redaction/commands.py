@@ -9,7 +9,7 @@ from itertools import pairwise
 from toolfold.safety.redaction.command_lines import CommandLine, TextWord, split_commands
 from toolfold.safety.redaction.executed_values import find_executed_values, is_expression
 from toolfold.safety.redaction.program_secrets import BY_PROGRAM, SecretArguments
-from toolfold.safety.redaction.secret_names import is_password_name, is_secret_name
+from toolfold.safety.redaction.secret_words import is_password_name, is_secret_name
 from toolfold.safety.redaction.spans import Span, literal_parts
 
 _ASSIGNMENT = re.compile(r"-{0,2}[A-Za-z_$][A-Za-z0-9_.:/-]{0,200}=")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from toolfold.safety.redaction.executed_values import find_executed_values, is_expression
-from toolfold.safety.redaction.secret_names import is_password_name, is_secret_name, is_secret_parameter
+from toolfold.safety.redaction.secret_words import is_password_name, is_secret_name, is_secret_parameter
 from toolfold.safety.redaction.spans import Span, literal_parts, split_words
 
 _TOKENS = re.compile(

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any, Literal, cast
 
-from toolfold.serving.gateway.http_connections import RefusedRequests
 from toolfold.serving.gateway.http_protocol import LimitedProtocol
+from toolfold.serving.gateway.uvicorn_connections import RefusedRequests
 
 HEADER_TIMEOUT_S = 20.0
 """Time in which a client must send the headers of a request, counted from when it connects."""

@@ -361,7 +361,7 @@ def make_server_config(app: App | Starlette, **options: Unpack[ServerOptions]) -
     import uvicorn
 
     from toolfold.serving.gateway.bounded_protocol import make_bounded_protocol
-    from toolfold.serving.gateway.http_connections import KEEP_ALIVE_TIMEOUT_S
+    from toolfold.serving.gateway.uvicorn_connections import KEEP_ALIVE_TIMEOUT_S
 
     # No WebSockets: they are not used, and every request would be checked for them. No proxy headers: a
     # client could fake its address, and so hide which process of this machine it is. No server header: the

@@ -22,7 +22,7 @@ from toolfold.tools.builtin._builtin import build_builtin_tool
 
 if TYPE_CHECKING:
     from toolfold.tools.training.http_trainer import HttpTrainer
-    from toolfold.tools.training.runs import LocalRuns
+    from toolfold.tools.training.training_runs import LocalRuns
 
 SOURCE = Source("builtin", "rl")
 MAX_LOG_CHARS = 4_000
@@ -226,7 +226,7 @@ class TrainingTools:
         return {"run": run, "parameters": parameters}
 
     def _start_command(self, name: str, environment: TrainingEnvironment, parameters: Json) -> str:
-        from toolfold.tools.training.runs import RunSpec
+        from toolfold.tools.training.training_runs import RunSpec
 
         names = (*BASE_VARIABLES, *environment.environment)
         spec = RunSpec(
@@ -308,7 +308,7 @@ class TrainingTools:
         from toolfold.tools.internet.address_policy import AddressPolicy
         from toolfold.tools.internet.service_client import ServiceClient
         from toolfold.tools.training.http_trainer import HttpTrainer
-        from toolfold.tools.training.runs import TrainingFailed
+        from toolfold.tools.training.training_runs import TrainingFailed
 
         service = ServiceClient(
             name="trainer",
@@ -324,7 +324,7 @@ class TrainingTools:
         return HttpTrainer(environment.url, key, service)
 
     def _runs(self) -> LocalRuns:
-        from toolfold.tools.training.runs import LocalRuns
+        from toolfold.tools.training.training_runs import LocalRuns
 
         return LocalRuns(self.directory / "runs", max_runs=self.settings.max_runs)
 

@@ -12,7 +12,7 @@ from toolfold.tools.environments.environment import (
     Environment,
     EnvironmentLimits,
 )
-from toolfold.tools.environments.processes import BackgroundProcess, ProcessNotice
+from toolfold.tools.environments.process_list import BackgroundProcess, ProcessNotice
 from toolfold.tools.environments.running_command import RunningCommand
 
 __all__ = [

@@ -15,7 +15,7 @@ from pathlib import Path
 from toolfold.core.errors import EnvironmentFailed
 from toolfold.tools.environments.backend import Backend, Channel, Readiness, TerminalSize
 from toolfold.tools.environments.local_process import LocalProcess
-from toolfold.tools.environments.remote import (
+from toolfold.tools.environments.remote_commands import (
     CALL_TIMEOUT_S,
     ClientOutput,
     client_variables,

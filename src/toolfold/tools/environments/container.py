@@ -11,7 +11,7 @@ import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from toolfold.tools.environments.remote import fingerprint
+from toolfold.tools.environments.remote_commands import fingerprint
 
 IDLE_MINUTES = 60
 IDLE_MINUTES_WITHOUT_OWNER = 1

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from toolfold.core.errors import EnvironmentFailed
 from toolfold.tools.environments.backend import Backend, Channel, Readiness, TerminalSize
 from toolfold.tools.environments.pty_transport import PtyChannel
-from toolfold.tools.environments.remote import fingerprint
+from toolfold.tools.environments.remote_commands import fingerprint
 from toolfold.tools.environments.timeouts import call_with_timeout
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from toolfold.tools.environments.container import (
     current_owner,
     has_exited,
 )
-from toolfold.tools.environments.remote import (
+from toolfold.tools.environments.remote_commands import (
     CALL_TIMEOUT_S,
     ClientOutput,
     ResizableProcess,

@@ -16,7 +16,7 @@ from toolfold.core.errors import CallError
 from toolfold.tools.environments.backend import Backend, TerminalSize
 from toolfold.tools.environments.command_output import Listener, OutputBuffer, decode_text
 from toolfold.tools.environments.end_mark import NO_DIRECTORY_CODE
-from toolfold.tools.environments.processes import BackgroundProcess, ProcessTable
+from toolfold.tools.environments.process_list import BackgroundProcess, ProcessTable
 from toolfold.tools.environments.runner import CommandRunner, CommandSpec
 from toolfold.tools.environments.running_command import RunningCommand, feed_and_drain
 from toolfold.tools.environments.scripts import script_with_arguments

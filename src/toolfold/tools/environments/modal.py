@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolfold.core.errors import EnvironmentFailed
 from toolfold.tools.environments.backend import Backend, Channel, Readiness, TerminalSize
-from toolfold.tools.environments.remote import fingerprint
+from toolfold.tools.environments.remote_commands import fingerprint
 from toolfold.tools.environments.timeouts import call_with_timeout, consume_exception
 
 if TYPE_CHECKING:

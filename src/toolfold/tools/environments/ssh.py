@@ -17,7 +17,7 @@ from pathlib import Path
 from toolfold.core.errors import EnvironmentFailed
 from toolfold.tools.environments.backend import Backend, Channel, Readiness, TerminalSize
 from toolfold.tools.environments.local_process import LocalProcess
-from toolfold.tools.environments.remote import ResizableProcess, client_variables, run_client
+from toolfold.tools.environments.remote_commands import ResizableProcess, client_variables, run_client
 from toolfold.tools.environments.timeouts import consume_exception
 
 CONNECT_TIMEOUT_S = 20.0

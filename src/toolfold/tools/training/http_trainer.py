@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from toolfold.core.types import Json
 from toolfold.tools.internet.service_client import ServiceClient
-from toolfold.tools.training.runs import METRIC_NAME, TrainingFailed
+from toolfold.tools.training.training_runs import METRIC_NAME, TrainingFailed
 
 STATES = ("queued", "starting", "running", "completed", "failed", "stopped", "timed_out")
 MAX_METRICS = 50
