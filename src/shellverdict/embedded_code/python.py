@@ -40,6 +40,7 @@ from shellverdict.embedded_code.python_names import GAP_NAME, PythonNames
 from shellverdict.embedded_code.python_values import to_number, to_word
 from shellverdict.embedded_code.runtime_access import find_runtime_commands
 from shellverdict.embedded_code.sql import analyze_sql
+from shellverdict.python_syntax import parse_module
 from shellverdict.shell.words import GAP, STAR, Word
 from shellverdict.verdict import EffectKind
 
@@ -101,7 +102,7 @@ def _parse_python(code: str) -> ast.Module:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return ast.parse(text)
+                return parse_module(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
     raise NotPython

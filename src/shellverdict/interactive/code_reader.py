@@ -17,6 +17,7 @@ from enum import Enum, auto
 
 from shellverdict.embedded_code import CodeAnalysis, analyze_code
 from shellverdict.interactive.interactive_programs import UNSUPPORTED
+from shellverdict.python_syntax import parse_module
 from shellverdict.shell.budget import BudgetExceeded
 from shellverdict.shell.words import Word
 from shellverdict.verdict import CommandEffect, EffectKind
@@ -232,7 +233,7 @@ def _parse_python(text: str) -> _ParseStatus:
 
 
 def _split_statements(text: str) -> list[str]:
-    tree = ast.parse(text)
+    tree = parse_module(text)
     return [ast.get_source_segment(text, each) or text for each in tree.body]
 
 
@@ -240,7 +241,7 @@ def _is_python(text: str) -> bool:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ast.parse(text)
+            parse_module(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True

@@ -13,6 +13,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from shellverdict.python_syntax import parse_expression
 from shellverdict.shell.budget import Budget
 from shellverdict.shell.runs import TextStream
 from shellverdict.shell.state import UNSET, ShellState, Value
@@ -551,7 +552,7 @@ def _calculate(text: str) -> Word:
     if len(text) > 80 or "**" in text or not re.fullmatch(r"[\d\s+\-*/%()]+", text):
         return unknown_word()
     try:
-        return Word(_evaluate_node(ast.parse(text, mode="eval").body))
+        return Word(_evaluate_node(parse_expression(text)))
     except (ValueError, SyntaxError, ZeroDivisionError, KeyError, RecursionError, MemoryError):
         return unknown_word()
 

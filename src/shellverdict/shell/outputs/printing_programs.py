@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from shellverdict.names import split_names
 from shellverdict.options import Options
+from shellverdict.python_syntax import parse_module
 from shellverdict.shell.outputs import decoders, filters
 from shellverdict.shell.outputs.escapes import expand_echo_escapes, format_printf, has_numeric_escapes
 from shellverdict.shell.outputs.listing import find_listed_directories
@@ -241,7 +242,7 @@ def _predict_python_print(run: ProgramRun) -> TextStream:
     if len(words) != 2 or words[0] != "-c" or GAP in words[1] or len(words[1]) > 4096:
         return unknown_stream(source=run.stdin)
     try:
-        tree = ast.parse(words[1].replace('\\"', '"') if '\\"' in words[1] else words[1])
+        tree = parse_module(words[1].replace('\\"', '"') if '\\"' in words[1] else words[1])
         printed = list(_printed_texts(tree))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return unknown_stream()
