@@ -223,6 +223,7 @@ ADMINISTRATION = [
     "token add intruder",
     "token revoke somebody",
     "credentials set server TOKEN",
+    "store copy",
     "credentials list",
     "credentials remove server",
     "credentials generate-key",
@@ -441,7 +442,8 @@ def test_runtime_opened_inside_a_tool_call_refuses_risky_calls_without_asking_it
     code = (
         "import toolfold\n"
         "from toolfold import Answer\n"
-        "with toolfold.open_runtime(approver=lambda request: Answer.ALWAYS) as runtime:\n"
+        "always = lambda request: Answer.ALWAYS\n"
+        "with toolfold.open_runtime(approver=always, toolsets=['terminal']) as runtime:\n"
         "    print(runtime.session().call_sync('terminal', {'command': 'rm -rf nested-target'}).text)\n"
     )
     output = run_command(
