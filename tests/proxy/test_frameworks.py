@@ -85,7 +85,7 @@ def upstream() -> Iterator[Upstream]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, upstream: Upstream) -> Iterator[RunningProxy]:
-    settings = {"proxy.folding": "on", "tools.rag_embed_model": "light"}
+    settings = {"proxy.folding": "on", "tools.selection": "eager", "tools.rag_embed_model": "light"}
     with serve_proxy(tmp_path_factory.mktemp("frameworks"), upstream.url, settings) as made:
         yield made
 
