@@ -92,7 +92,7 @@ Value = TypeVar("Value")
 def open_runtime(
     config: Config | None = None,
     *,
-    selection: Literal["eager", "hybrid", "semantic", "keyword"] | None = None,
+    selection: Literal["auto", "eager", "hybrid", "semantic", "keyword"] | None = None,
     top_k: int | None = None,
     tool_search: bool | Literal["auto"] | None = None,
     toolsets: Iterable[str] | None = None,
